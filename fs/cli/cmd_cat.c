@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_cat.c - cat: a file of the tree, or a tensor's raw bytes, to stdout.
+ *
+ * `--tensor NAME` takes the tensor's own name, not its path: names that no
+ * argument can carry (NUL) are reached through the tree.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "tree/tree.h"
+
+#define STEP_BYTES (1u << 20)
+
+/* All of it to stdout, past stdio. */
+static int put(const uint8_t *data, size_t len, struct ckpt_err *err)
+{
+	while (len > 0) {
+		ssize_t n = write(STDOUT_FILENO, data, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return ckb_err_sys(err, errno, "cannot write the "
+					   "output");
+		data += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int cat_node(struct ckv_node *node, const char *path,
+		    struct ckpt_err *err)
+{
+	struct ckv_attr attr;
+	CKB_FREE uint8_t *data = malloc(STEP_BYTES);
+	int rc = data ? ckv_attr(node, &attr, err) : ckb_err_nomem(err);
+
+	if (rc < 0)
+		return rc;
+	if (attr.is_folder)
+		return ckb_err(err, CKPT_EINVAL, "'%s' is a folder; list it "
+			       "with ckptfs ls", path);
+	for (uint64_t off = 0; off < attr.size;) {
+		size_t len = 0;
+
+		rc = ckv_read(node, off, data, STEP_BYTES, &len, err);
+		if (rc == 0)
+			rc = put(data, len, err);
+		if (rc < 0)
+			return rc;
+		off += len;
+	}
+	return 0;
+}
+
+/* "run/4000" or "run/4000/model": the checkpoint, and the item or "". */
+static int open_checkpoint(struct ckpt_store *store, const char *path,
+			   struct ckpt_checkpoint **out, const char **out_item,
+			   struct ckpt_err *err)
+{
+	struct ckpt_err first = { 0 };
+	int rc = ckpt_checkpoint_open(store, path, out, &first);
+	const char *slash = strrchr(path, '/');
+
+	*out_item = "";
+	if ((rc == CKPT_ENOENT || rc == CKPT_EINVAL) && slash) {
+		CKB_FREE char *name = strndup(path, (size_t)(slash - path));
+
+		if (!name)
+			return ckb_err_nomem(err);
+		if (ckpt_checkpoint_open(store, name, out, NULL) == 0) {
+			*out_item = slash + 1;
+			return 0;
+		}
+	}
+	if (rc < 0 && err)
+		*err = first;
+	return rc;
+}
+
+static int find_tensor(struct ckpt_checkpoint *ckpt, const char *item,
+		       const char *name, const struct ckpt_tensor_info **out,
+		       struct ckpt_err *err)
+{
+	const char *path = ckpt_checkpoint_info(ckpt)->name;
+	char quoted[CKB_QUOTE_BYTES];
+	size_t hits = 0;
+
+	if (*item && !ckpt_item_find(ckpt, item))
+		return ckb_err(err, CKPT_ENOENT, "checkpoint '%s' has no item "
+			       "'%s'", path, item);
+	for (size_t i = 0; i < ckpt_item_count(ckpt); i++) {
+		const struct ckpt_item_info *it = ckpt_item_at(ckpt, i);
+		const struct ckpt_tensor_info *t;
+
+		if (*item ? strcmp(item, it->name) != 0
+			  : it->kind != CKPT_ITEM_TENSORS)
+			continue;
+		t = ckpt_tensor_find(ckpt, it, name, strlen(name));
+		if (t) {
+			*out = t;
+			hits++;
+		}
+	}
+	ckb_quote(quoted, sizeof(quoted), name, strlen(name));
+	if (hits == 0)
+		return ckb_err(err, CKPT_ENOENT, "checkpoint '%s' has no "
+			       "tensor '%s'", path, quoted);
+	if (hits > 1)
+		return ckb_err(err, CKPT_EINVAL, "several items of checkpoint "
+			       "'%s' have a tensor '%s'; name one: "
+			       "STORE:CKPT/ITEM", path, quoted);
+	return 0;
+}
+
+static int cat_tensor(struct ckpt_store *store, const char *path,
+		      const char *name, struct ckpt_err *err)
+{
+	struct ckpt_checkpoint *ckpt = NULL;
+	const struct ckpt_tensor_info *t = NULL;
+	const char *item;
+	CKB_FREE uint8_t *data = malloc(STEP_BYTES);
+	int rc = data ? open_checkpoint(store, path, &ckpt, &item, err)
+		      : ckb_err_nomem(err);
+
+	if (rc == 0)
+		rc = find_tensor(ckpt, item, name, &t, err);
+	for (uint64_t off = 0; rc == 0 && off < t->bytes;) {
+		size_t len = (size_t)ckb_min_u64(STEP_BYTES, t->bytes - off);
+
+		rc = ckpt_read_bytes(ckpt, t, off, len, data, err);
+		if (rc == 0)
+			rc = put(data, len, err);
+		off += len;
+	}
+	ckpt_checkpoint_close(ckpt);
+	return rc;
+}
+
+static int cat_path(struct ckpt_store *store, const char *path,
+		    struct ckpt_err *err)
+{
+	struct ckv_tree *tree = NULL;
+	struct ckv_node *node = NULL;
+	int rc = ckv_tree_new(store, &tree, err);
+
+	if (rc == 0)
+		rc = ckv_resolve(tree, path, &node, err);
+	if (rc == 0)
+		rc = cat_node(node, path, err);
+	ckv_put(node);
+	ckv_tree_free(tree);
+	return rc;
+}
+
+static int run_cat(const struct cli *cli, int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "tensor", required_argument, NULL, 't' }, { 0 },
+	};
+	const char *tensor = NULL;
+	struct ckpt_err err = { 0 };
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+		if (c != 't')
+			return cli_bad_option(cli, argv, c);
+		tensor = optarg;
+	}
+	if (optind >= argc)
+		return cli_usage(cli, "a STORE:PATH is wanted");
+	for (int i = optind; i < argc; i++) {
+		struct ckpt_store *store = NULL;
+		struct cli_place place;
+
+		if (cli_place(argv[i], &place, &err) < 0)
+			return cli_fail(cli, &err);
+		if (!*place.path) {
+			cli_place_fini(&place);
+			return cli_usage(cli, "'%s' lacks a path: STORE:PATH",
+					 argv[i]);
+		}
+		int rc = cli_open(&place, CKPT_STORE_READONLY, &store, &err);
+
+		if (rc == 0)
+			rc = tensor ? cat_tensor(store, place.path, tensor,
+						 &err)
+				    : cat_path(store, place.path, &err);
+		ckpt_store_close(store);
+		cli_place_fini(&place);
+		if (rc < 0)
+			return rc == CKPT_ECORRUPT ? (cli_fail(cli, &err),
+						      CLI_DAMAGE)
+						   : cli_fail(cli, &err);
+	}
+	return CLI_OK;
+}
+
+const struct cli_command cli_cat = {
+	.name = "cat",
+	.usage = "STORE:PATH... | --tensor NAME STORE:CKPT[/ITEM]",
+	.summary = "Write files, or a tensor's raw bytes, to standard output",
+	.help = "      --tensor N   raw bytes of the tensor of exactly this "
+		"name\n",
+	.run = run_cat,
+};

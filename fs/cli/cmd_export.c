@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_export.c - export: a subtree as plain files.
+ *
+ * Everything is written beside the destination under a temporary name and
+ * renamed when it is whole and synced, so a destination that exists is
+ * complete, and a file that somebody has mapped keeps its old bytes.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "tree/tree.h"
+
+#define STEP_BYTES (1u << 20)
+
+struct export {
+	uint8_t *data;         /* STEP_BYTES */
+	struct cli_progress progress;
+	uint64_t bytes, files;
+};
+
+static int write_all(int fd, const uint8_t *data, size_t len)
+{
+	while (len > 0) {
+		ssize_t n = write(fd, data, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		data += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int copy_file(struct export *x, struct ckv_node *node, uint64_t size,
+		     int dirfd, const char *name, const char *path,
+		     struct ckpt_err *err)
+{
+	CKB_FD int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_EXCL |
+			       O_NOFOLLOW | O_CLOEXEC, 0666);
+	int rc = 0;
+
+	if (fd < 0)
+		return ckb_err_sys(err, errno, "cannot write '%s'", path);
+	for (uint64_t off = 0; rc == 0 && off < size;) {
+		size_t len = 0;
+
+		rc = ckv_read(node, off, x->data, STEP_BYTES, &len, err);
+		if (rc < 0)
+			return rc;
+		int w = write_all(fd, x->data, len);
+
+		if (w < 0)
+			return ckb_err_sys(err, -w, "cannot write '%s'", path);
+		off += len;
+		x->bytes += len;
+		cli_progress(&x->progress, x->bytes, x->bytes);
+	}
+	if (fsync(fd) != 0 && errno != EINVAL)
+		return ckb_err_sys(err, errno, "cannot write '%s'", path);
+	x->files++;
+	return 0;
+}
+
+static int copy_node(struct export *x, struct ckv_node *node, int dirfd,
+		     const char *name, const char *path, struct ckpt_err *err);
+
+static int copy_folder(struct export *x, struct ckv_node *node, int dirfd,
+		       const char *name, const char *path,
+		       struct ckpt_err *err)
+{
+	struct ckv_list *list = NULL;
+	int rc = 0;
+
+	if (mkdirat(dirfd, name, 0777) != 0)
+		return ckb_err_sys(err, errno, "cannot make '%s'", path);
+	CKB_FD int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY |
+			       O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return ckb_err_sys(err, errno, "cannot open '%s'", path);
+	rc = ckv_list_new(node, &list, err);
+	for (size_t i = 0; rc == 0 && i < ckv_list_count(list); i++) {
+		const char *child = ckv_list_name(list, i);
+		struct ckv_node *below = NULL;
+		CKB_FREE char *full = NULL;
+
+		if (asprintf(&full, "%s/%s", path, child) < 0)
+			rc = ckb_err_nomem(err);
+		if (rc == 0)
+			rc = ckv_list_node(list, i, &below, err);
+		if (rc == 0)
+			rc = copy_node(x, below, fd, child, full, err);
+		ckv_put(below);
+	}
+	ckv_list_free(list);
+	return rc;
+}
+
+static int copy_node(struct export *x, struct ckv_node *node, int dirfd,
+		     const char *name, const char *path, struct ckpt_err *err)
+{
+	struct ckv_attr attr;
+	int rc = ckv_attr(node, &attr, err);
+
+	if (rc < 0)
+		return rc;
+	if (attr.is_folder)
+		return copy_folder(x, node, dirfd, name, path, err);
+	if (!attr.is_link)
+		return copy_file(x, node, attr.size, dirfd, name, path, err);
+	CKB_BUF struct ckb_buf target = { 0 };
+
+	rc = ckv_readlink(node, &target, err);
+	if (rc == 0 && symlinkat((char *)target.data, dirfd, name) != 0)
+		rc = ckb_err_sys(err, errno, "cannot make link '%s'", path);
+	return rc;
+}
+
+static void remove_tree(int dirfd, const char *name);
+
+static void remove_below(int dirfd, const char *name)
+{
+	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW |
+			O_CLOEXEC);
+	CKB_BUF struct ckb_buf names = { 0 };
+	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+
+	if (!d) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	for (struct dirent *e; (e = readdir(d)) != NULL;)
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+			ckb_buf_put(&names, e->d_name, strlen(e->d_name) + 1);
+	for (size_t at = 0; !names.failed && at < names.len;) {
+		const char *child = (char *)names.data + at;
+
+		at += strlen(child) + 1;
+		remove_tree(fd, child);
+	}
+	closedir(d);
+}
+
+static void remove_tree(int dirfd, const char *name)
+{
+	if (unlinkat(dirfd, name, 0) == 0)
+		return;
+	remove_below(dirfd, name);
+	unlinkat(dirfd, name, AT_REMOVEDIR);
+}
+
+/* @dest as it must be: absent, or (@force) a file to be replaced; a folder
+ * that exists takes a file of the source's name, as with cp. */
+static int place_dest(const char *dest, const char *source, bool folder,
+		      bool force, char **out, struct ckpt_err *err)
+{
+	const char *base = strrchr(source, '/');
+	struct stat st;
+	char *path = NULL;
+
+	base = base ? base + 1 : source;
+	if (stat(dest, &st) == 0 && S_ISDIR(st.st_mode) && *base) {
+		if (asprintf(&path, "%s/%s", dest, base) < 0)
+			return ckb_err_nomem(err);
+	} else {
+		path = strdup(dest);
+		if (!path)
+			return ckb_err_nomem(err);
+	}
+	if (lstat(path, &st) == 0 && (folder || !force ||
+				      S_ISDIR(st.st_mode))) {
+		ckb_err(err, CKPT_EEXIST, "'%s' exists%s", path,
+			folder ? "; choose another destination"
+			       : "; --force replaces a file");
+		free(path);
+		return CKPT_EEXIST;
+	}
+	*out = path;
+	return 0;
+}
+
+static int export_node(struct export *x, struct ckv_node *node,
+		       const char *path, struct ckpt_err *err)
+{
+	CKB_FREE char *parent = strdup(path);
+	CKB_FREE char *temp = NULL;
+	char *slash = parent ? strrchr(parent, '/') : NULL;
+	const char *base = slash ? slash + 1 : path;
+
+	if (!parent ||
+	    asprintf(&temp, ".%.200s.partial-%ld", base, (long)getpid()) < 0)
+		return ckb_err_nomem(err);
+	base = slash ? path + (slash - parent) + 1 : path;
+	if (slash)
+		slash[slash == parent] = '\0';
+	CKB_FD int fd = open(slash ? parent : ".", O_RDONLY | O_DIRECTORY |
+			     O_CLOEXEC);
+
+	if (fd < 0)
+		return ckb_err_sys(err, errno, "cannot export to '%s'", path);
+	int rc = copy_node(x, node, fd, temp, path, err);
+
+	if (rc == 0 && renameat(fd, temp, fd, base) != 0)
+		rc = ckb_err_sys(err, errno, "cannot export to '%s'", path);
+	if (rc < 0)
+		remove_tree(fd, temp);
+	else
+		fsync(fd); /* best effort: an export can be repeated */
+	return rc;
+}
+
+static int run_place(const struct cli *cli, const struct cli_place *place,
+		     const char *dest, bool force, struct ckpt_err *err)
+{
+	struct ckpt_store *store = NULL;
+	struct ckv_tree *tree = NULL;
+	struct ckv_node *node = NULL;
+	struct ckv_attr attr = { 0 };
+	struct export x = { .data = malloc(STEP_BYTES) };
+	CKB_FREE char *path = NULL;
+	char size[CLI_SIZE_BYTES];
+	int rc = x.data ? cli_open(place, CKPT_STORE_READONLY, &store, err)
+			: ckb_err_nomem(err);
+
+	if (rc == 0)
+		rc = ckv_tree_new(store, &tree, err);
+	if (rc == 0)
+		rc = ckv_resolve(tree, place->path, &node, err);
+	if (rc == 0)
+		rc = ckv_attr(node, &attr, err);
+	if (rc == 0)
+		rc = place_dest(dest, place->path, attr.is_folder, force,
+				&path, err);
+	cli_progress_init(&x.progress, cli, "exporting");
+	if (rc == 0)
+		rc = export_node(&x, node, path, err);
+	cli_progress_end(&x.progress);
+	if (rc == 0 && cli->json)
+		printf("{\"files\": %ju, \"bytes\": %ju}\n",
+		       (uintmax_t)x.files, (uintmax_t)x.bytes);
+	else if (rc == 0 && !cli->quiet)
+		printf("exported %ju files, %s, to '%s'\n",
+		       (uintmax_t)x.files, cli_size(size, x.bytes), path);
+	free(x.data);
+	ckv_put(node);
+	ckv_tree_free(tree);
+	ckpt_store_close(store);
+	return rc;
+}
+
+static int run_export(const struct cli *cli, int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "force", no_argument, NULL, 'f' }, { 0 },
+	};
+	struct cli_place place;
+	struct ckpt_err err = { 0 };
+	bool force = false;
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":f", options, NULL)) != -1) {
+		if (c != 'f')
+			return cli_bad_option(cli, argv, c);
+		force = true;
+	}
+	if (argc - optind != 2)
+		return cli_usage(cli, "STORE:PATH and DEST are wanted, %d "
+				 "given", argc - optind);
+	if (cli_place(argv[optind], &place, &err) < 0)
+		return cli_fail(cli, &err);
+	int rc = run_place(cli, &place, argv[optind + 1], force, &err);
+
+	cli_place_fini(&place);
+	if (rc < 0)
+		cli_fail(cli, &err);
+	return rc == 0 ? CLI_OK : rc == CKPT_ECORRUPT ? CLI_DAMAGE
+						      : CLI_FAILED;
+}
+
+const struct cli_command cli_export = {
+	.name = "export",
+	.usage = "[--force] STORE:PATH DEST",
+	.summary = "Copy a file or a whole subtree out of a store",
+	.help = "  -f, --force      replace a file that exists\n",
+	.run = run_export,
+};

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_import.c - import: a safetensors file becomes a checkpoint. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+struct import {
+	struct ckpt_writer_opts writer;
+	struct ckpt_import_opts opts;
+	struct cli_progress progress;
+};
+
+static void on_progress(void *ctx, const struct ckpt_save_progress *p)
+{
+	cli_progress(&((struct import *)ctx)->progress, p->bytes_captured,
+		     p->bytes_total);
+}
+
+static void summary(const struct cli *cli, const char *place,
+		    const struct ckpt_import_result *r)
+{
+	char all[CLI_SIZE_BYTES], new[CLI_SIZE_BYTES];
+
+	if (cli->json) {
+		printf("{\"tensors\": %" PRIu64 ", \"aliases\": %" PRIu64
+		       ", \"bytes\": %" PRIu64 ", \"chunks\": %" PRIu64
+		       ", \"new_chunks\": %" PRIu64 ", \"new_bytes\": %" PRIu64
+		       "}\n", r->tensor_count, r->alias_count,
+		       r->progress.bytes_total, r->progress.chunk_count,
+		       r->progress.chunk_new_count, r->progress.bytes_new);
+		return;
+	}
+	if (cli->quiet)
+		return;
+	printf("imported '%s': %" PRIu64 " tensors, %s", place,
+	       r->tensor_count, cli_size(all, r->progress.bytes_total));
+	if (r->alias_count > 0)
+		printf(", %" PRIu64 " of them tied", r->alias_count);
+	printf("; new in the store: %s in %" PRIu64 " of %" PRIu64
+	       " chunks\n", cli_size(new, r->progress.bytes_new),
+	       r->progress.chunk_new_count, r->progress.chunk_count);
+}
+
+/* getopt's options into @m. 0, or an exit code. */
+static int parse(const struct cli *cli, int argc, char **argv,
+		 struct import *m)
+{
+	static const struct option options[] = {
+		{ "item", required_argument, NULL, 'i' },
+		{ "step", required_argument, NULL, 's' },
+		{ "metadata", required_argument, NULL, 'm' },
+		{ "codec", required_argument, NULL, 'c' },
+		{ "replace", no_argument, NULL, 'r' }, { 0 },
+	};
+	char *end;
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+		switch (c) {
+		case 'i':
+			m->opts.item = optarg;
+			break;
+		case 's':
+			errno = 0;
+			m->opts.step = strtoull(optarg, &end, 10);
+			if (errno || *end || *optarg < '0' || *optarg > '9')
+				return cli_usage(cli, "--step wants a whole "
+						 "number, not '%s'", optarg);
+			m->opts.has_step = true;
+			break;
+		case 'm':
+			m->opts.metadata = optarg;
+			break;
+		case 'c':
+			if (strcmp(optarg, "raw") == 0)
+				m->writer.codec = CKPT_CODEC_RAW;
+			else if (strcmp(optarg, "zstd") == 0)
+				m->writer.codec = CKPT_CODEC_ZSTD;
+			else if (strcmp(optarg, "auto") == 0)
+				m->writer.codec = CKPT_CODEC_AUTO;
+			else
+				return cli_usage(cli, "--codec is raw, zstd or "
+						 "auto, not '%s'", optarg);
+			break;
+		case 'r':
+			m->opts.replace = true;
+			break;
+		default:
+			return cli_bad_option(cli, argv, c);
+		}
+	}
+	return CLI_OK;
+}
+
+static int run_import(const struct cli *cli, int argc, char **argv)
+{
+	struct import m = {
+		.writer = { .size = sizeof(m.writer),
+			    .codec = CKPT_CODEC_AUTO },
+		.opts = { .size = sizeof(m.opts), .on_progress = on_progress },
+	};
+	struct ckpt_import_result result = { 0 };
+	struct ckpt_store *store = NULL;
+	struct ckpt_writer *writer = NULL;
+	struct cli_place place;
+	struct ckpt_err err = { 0 };
+	int rc = parse(cli, argc, argv, &m);
+
+	if (rc != CLI_OK)
+		return rc;
+	if (argc - optind != 2)
+		return cli_usage(cli, "FILE and STORE:NAME are wanted, %d "
+				 "given", argc - optind);
+	if (cli_place(argv[optind + 1], &place, &err) < 0)
+		return cli_fail(cli, &err);
+	if (!*place.path) {
+		cli_place_fini(&place);
+		return cli_usage(cli, "'%s' lacks the checkpoint's name: "
+				 "STORE:NAME", argv[optind + 1]);
+	}
+	m.opts.ctx = &m;
+	cli_progress_init(&m.progress, cli, "importing");
+	rc = cli_open(&place, 0, &store, &err);
+	if (rc == 0)
+		rc = ckpt_writer_open(store, &m.writer, &writer, &err);
+	if (rc == 0)
+		rc = ckpt_import_safetensors(writer, argv[optind], place.path,
+					     &m.opts, &result, &err);
+	cli_progress_end(&m.progress);
+	if (rc == 0)
+		summary(cli, argv[optind + 1], &result);
+	ckpt_writer_close(writer);
+	ckpt_store_close(store);
+	cli_place_fini(&place);
+	return rc < 0 ? cli_fail(cli, &err) : CLI_OK;
+}
+
+const struct cli_command cli_import = {
+	.name = "import",
+	.usage = "[OPTIONS] FILE STORE:NAME",
+	.summary = "Make a checkpoint of a safetensors file, all or nothing",
+	.help = "      --item NAME  the checkpointable's name (model)\n"
+		"      --step N     training step; else a NAME that ends in "
+		"digits gives it\n"
+		"      --metadata J the user's metadata, a JSON object\n"
+		"      --codec C    raw, zstd or auto (auto)\n"
+		"      --replace    a checkpoint of this name may be replaced\n",
+	.run = run_import,
+};

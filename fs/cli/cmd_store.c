@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_store.c - init, check, reindex: commands on a whole store. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "tensor/dtype.h"
+
+static const struct option no_options[] = { { 0 } };
+
+/* Commands without options of their own: the first operand, or -1. */
+static int no_option(const struct cli *cli, int argc, char **argv)
+{
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":", no_options, NULL)) != -1) {
+		cli_bad_option(cli, argv, c);
+		return -1;
+	}
+	return optind;
+}
+
+static int run_init(const struct cli *cli, int argc, char **argv)
+{
+	struct ckpt_err err = { 0 };
+	int first = no_option(cli, argc, argv);
+
+	if (first < 0)
+		return CLI_USAGE;
+	if (argc - first != 1)
+		return cli_usage(cli, "one STORE is wanted, %d given",
+				 argc - first);
+	if (ckpt_store_init(argv[first], &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->json)
+		printf("{\"store\": true}\n");
+	else if (!cli->quiet)
+		printf("made an empty store in '%s'\n", argv[first]);
+	return CLI_OK;
+}
+
+const struct cli_command cli_init = {
+	.name = "init",
+	.usage = "STORE",
+	.summary = "Make an empty store",
+	.help = "",
+	.run = run_init,
+};
+
+/* ---- check ---- */
+
+enum { COL_CHECKPOINT, COL_TENSOR, COL_BOX, COL_PACK, COL_OFFSET, COL_WHAT,
+       COL_COUNT };
+
+struct check {
+	struct libscols_table *table;
+	struct cli_progress progress;
+	bool failed;
+};
+
+static void on_damage(void *ctx, const struct ckpt_damage *d)
+{
+	struct check *k = ctx;
+	char box[CKT_TEXT_BYTES] = "", off[32] = "";
+	char quoted[CKB_QUOTE_BYTES], tensor[CKB_QUOTE_BYTES + 256] = "";
+
+	cli_progress_end(&k->progress);
+	if (d->box)
+		ckt_box_text(box, sizeof(box), d->box);
+	if (d->pack)
+		snprintf(off, sizeof(off), "%" PRIu64, d->pack_off);
+	if (d->tensor)
+		snprintf(tensor, sizeof(tensor), "%s/%s",
+			 d->item ? d->item : "",
+			 ckb_quote(quoted, sizeof(quoted), d->tensor,
+				   d->tensor_len));
+	const char *cells[COL_COUNT] = {
+		d->checkpoint, tensor, box, d->pack, off[0] ? off : NULL,
+		d->what,
+	};
+
+	if (cli_row(k->table, cells, COL_COUNT) < 0)
+		k->failed = true;
+}
+
+static void on_check_progress(void *ctx, uint64_t done, uint64_t total)
+{
+	cli_progress(&((struct check *)ctx)->progress, done, total);
+}
+
+static void check_summary(const struct ckpt_check_result *r)
+{
+	char size[CLI_SIZE_BYTES];
+
+	printf("%" PRIu64 " checkpoints, %" PRIu64 " tensors, %" PRIu64
+	       " chunks, %s looked at: ", r->checkpoint_count,
+	       r->tensor_count, r->chunk_count, cli_size(size, r->bytes));
+	if (r->damage_count == 0)
+		printf("no damage\n");
+	else
+		printf("%" PRIu64 " damaged\n", r->damage_count);
+}
+
+static int check_place(const struct cli *cli, const struct cli_place *place,
+		       enum ckpt_check_depth depth)
+{
+	static const struct cli_column columns[COL_COUNT] = {
+		{ "CHECKPOINT", false, false }, { "TENSOR", false, false },
+		{ "BOX", false, false }, { "PACK", false, false },
+		{ "OFFSET", true, true }, { "DAMAGE", false, false },
+	};
+	struct ckpt_store *store = NULL;
+	struct ckpt_check_result result = { 0 };
+	struct ckpt_err err = { 0 };
+	struct check k = { 0 };
+	struct ckpt_check_opts opts = {
+		.size = sizeof(opts), .depth = depth, .on_damage = on_damage,
+		.on_progress = on_check_progress, .ctx = &k,
+	};
+
+	if (cli_open(place, 0, &store, &err) < 0)
+		return cli_fail(cli, &err);
+	k.table = cli_table(cli, "damage", columns, COL_COUNT);
+	k.failed = !k.table;
+	cli_progress_init(&k.progress, cli, "checking");
+	int rc = k.failed ? ckb_err_nomem(&err)
+			  : ckpt_store_check(store,
+					     place->has_path && *place->path ?
+					     place->path : NULL, &opts,
+					     &result, &err);
+
+	cli_progress_end(&k.progress);
+	ckpt_store_close(store);
+	if (rc == 0 && k.failed)
+		rc = ckb_err_nomem(&err);
+	if (rc < 0) {
+		scols_unref_table(k.table);
+		return cli_fail(cli, &err);
+	}
+	if (result.damage_count > 0 || cli->json)
+		rc = cli_table_end(k.table);
+	else
+		scols_unref_table(k.table);
+	if (!cli->json && !cli->quiet)
+		check_summary(&result);
+	return result.damage_count > 0 ? CLI_DAMAGE : rc;
+}
+
+static int run_check(const struct cli *cli, int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "cells", no_argument, NULL, 'c' },
+		{ "full", no_argument, NULL, 'f' }, { 0 },
+	};
+	enum ckpt_check_depth depth = CKPT_CHECK_QUICK;
+	struct cli_place place;
+	struct ckpt_err err = { 0 };
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+		if (c == 'c')
+			depth = CKPT_CHECK_CELLS;
+		else if (c == 'f')
+			depth = CKPT_CHECK_FULL;
+		else
+			return cli_bad_option(cli, argv, c);
+	}
+	if (argc - optind != 1)
+		return cli_usage(cli, "one STORE or STORE:CHECKPOINT is "
+				 "wanted, %d given", argc - optind);
+	if (cli_place(argv[optind], &place, &err) < 0)
+		return cli_fail(cli, &err);
+	int rc = check_place(cli, &place, depth);
+
+	cli_place_fini(&place);
+	return rc;
+}
+
+const struct cli_command cli_check = {
+	.name = "check",
+	.usage = "[--cells|--full] STORE[:CHECKPOINT]",
+	.summary = "Look for damage; exit 3 when some is found",
+	.help = "      --cells      every stored byte against its checksum\n"
+		"      --full       and every raw byte against its SHA-256\n",
+	.run = run_check,
+};
+
+/* ---- reindex ---- */
+
+static int run_reindex(const struct cli *cli, int argc, char **argv)
+{
+	struct ckpt_reindex_result r = { 0 };
+	struct ckpt_store *store = NULL;
+	struct cli_place place;
+	struct ckpt_err err = { 0 };
+	int first = no_option(cli, argc, argv);
+
+	if (first < 0)
+		return CLI_USAGE;
+	if (argc - first != 1)
+		return cli_usage(cli, "one STORE is wanted, %d given",
+				 argc - first);
+	if (cli_place(argv[first], &place, &err) < 0)
+		return cli_fail(cli, &err);
+	if (place.has_path) {
+		cli_place_fini(&place);
+		return cli_usage(cli, "a whole STORE is wanted, not a place "
+				 "in it");
+	}
+	int rc = cli_open(&place, 0, &store, &err);
+
+	if (rc == 0)
+		rc = ckpt_store_reindex(store, &r, &err);
+	ckpt_store_close(store);
+	cli_place_fini(&place);
+	if (rc < 0)
+		return cli_fail(cli, &err);
+	if (cli->json)
+		printf("{\"packs\": %" PRIu64 ", \"chunks\": %" PRIu64
+		       ", \"checkpoints\": %" PRIu64 ", \"skipped\": %" PRIu64
+		       "}\n", r.pack_count, r.chunk_count, r.checkpoint_count,
+		       r.skipped_count);
+	else if (!cli->quiet)
+		printf("indexed %" PRIu64 " chunks of %" PRIu64 " packs and %"
+		       PRIu64 " checkpoints; %" PRIu64 " files could not be "
+		       "read\n", r.chunk_count, r.pack_count,
+		       r.checkpoint_count, r.skipped_count);
+	return CLI_OK;
+}
+
+const struct cli_command cli_reindex = {
+	.name = "reindex",
+	.usage = "STORE",
+	.summary = "Make the index again from packs and manifests",
+	.help = "",
+	.run = run_reindex,
+};

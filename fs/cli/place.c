@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * place.c - STORE[:PATH] on the command line.
+ *
+ * A store's path and a checkpoint's name may both hold ':'. The split is at
+ * the first ':' whose left side is a folder with a ckptfs.json in it, so an
+ * argument means the same whatever its names hold; with none, all of it is a
+ * store's path, and opening that says what is missing.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+static bool is_store(const char *path)
+{
+	char *file = NULL;
+
+	if (asprintf(&file, "%s/ckptfs.json", path) < 0)
+		return false;
+	bool yes = access(file, F_OK) == 0;
+
+	free(file);
+	return yes;
+}
+
+static char *trim(const char *path)
+{
+	while (*path == '/')
+		path++;
+	char *copy = strdup(path);
+	size_t n = copy ? strlen(copy) : 0;
+
+	while (n > 0 && copy[n - 1] == '/')
+		copy[--n] = '\0';
+	return copy;
+}
+
+static int set(struct cli_place *out, char *store, const char *path,
+	       bool has_path, struct ckpt_err *err)
+{
+	out->store = store;
+	out->path = trim(path);
+	out->has_path = has_path;
+	if (store && out->path)
+		return 0;
+	cli_place_fini(out);
+	return ckb_err_nomem(err);
+}
+
+int cli_place(const char *arg, struct cli_place *out, struct ckpt_err *err)
+{
+	const char *home = getenv("CKPTFS_STORE");
+
+	memset(out, 0, sizeof(*out));
+	if (*arg == '\0')
+		return ckb_err(err, CKPT_EINVAL, "the place is empty; it is "
+			       "STORE or STORE:PATH");
+	if (*arg == ':') {
+		if (!home || !*home)
+			return ckb_err(err, CKPT_EINVAL, "'%s' names no store, "
+				       "and CKPTFS_STORE is not set", arg);
+		return set(out, strdup(home), arg + 1, true, err);
+	}
+	const char *first = strchr(arg, ':');
+
+	for (const char *c = first; c; c = strchr(c + 1, ':')) {
+		char *left = strndup(arg, (size_t)(c - arg));
+
+		if (!left)
+			return ckb_err_nomem(err);
+		if (is_store(left))
+			return set(out, left, c + 1, true, err);
+		free(left);
+	}
+	if (first && !is_store(arg)) {
+		/* the sentence should speak of what was meant as the store */
+		char *left = strndup(arg, (size_t)(first - arg));
+
+		return set(out, left, first + 1, true, err);
+	}
+	return set(out, strdup(arg), "", false, err);
+}
+
+void cli_place_fini(struct cli_place *place)
+{
+	free(place->store);
+	free(place->path);
+	place->store = NULL;
+	place->path = NULL;
+}
+
+int cli_open(const struct cli_place *place, uint32_t flags,
+	     struct ckpt_store **out, struct ckpt_err *err)
+{
+	struct ckpt_store_opts opts = { .size = sizeof(opts), .flags = flags };
+
+	return ckpt_store_open(place->store, &opts, out, err);
+}

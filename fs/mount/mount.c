@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mount.c - the daemon's life: check, fork, mount, serve, unmount.
+ *
+ * In the background the caller forks first, before any thread or descriptor
+ * exists; the child does everything and reports through a pipe: one byte when
+ * INIT has come (from then on the mount answers), or its error. So `mount`
+ * returns 0 only for a mount that works. SIGTERM, SIGINT and SIGHUP end the
+ * loop, and the mount is taken down on every way out.
+ *
+ * Notes go to stderr in the foreground, else to syslog, at most LOG_BURST a
+ * minute, so that a scan over a damaged store does not flood the log.
+ */
+#include "mount/internal.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <syslog.h>
+#include <time.h>
+
+#include "base/log.h"
+
+#define LOG_BURST 100
+#define THREADS_DEFAULT 16
+
+struct daemon {
+	const struct ckm_opts *opts;
+	char *point;            /* real path of the mount point */
+	int report_fd;          /* to the waiting parent; -1: none */
+	struct ckm_fs fs;
+	struct fuse_session *session;
+};
+
+/* ---- notes ---- */
+
+struct notes {
+	bool foreground;
+	atomic_llong minute;    /* relaxed: a lost note more or less is fine */
+	atomic_int count;
+};
+static struct notes notes;
+
+static void note(void *ctx, enum ckb_level level, const char *text)
+{
+	static const int priority[] = { LOG_ERR, LOG_WARNING, LOG_INFO,
+					LOG_DEBUG };
+	struct notes *n = ctx;
+	long long minute = (long long)time(NULL) / 60;
+
+	if (level == CKB_DEBUG)
+		return;
+	if (atomic_exchange_explicit(&n->minute, minute,
+				     memory_order_relaxed) != minute)
+		atomic_store_explicit(&n->count, 0, memory_order_relaxed);
+	int count = atomic_fetch_add_explicit(&n->count, 1,
+					      memory_order_relaxed);
+
+	if (count > LOG_BURST)
+		return;
+	if (count == LOG_BURST)
+		text = "too many notes; the rest of this minute is dropped";
+	if (n->foreground)
+		fprintf(stderr, "ckptfs: %s\n", text);
+	else
+		syslog(priority[level], "%s", text);
+}
+
+/* ---- telling the parent ---- */
+
+static void report(struct daemon *d, const struct ckpt_err *err)
+{
+	char byte = 0;
+
+	if (d->report_fd < 0)
+		return;
+	ssize_t n = err ? write(d->report_fd, err, sizeof(*err))
+			: write(d->report_fd, &byte, 1);
+
+	(void)n; /* the parent is gone: nobody to tell */
+	close(d->report_fd);
+	d->report_fd = -1;
+}
+
+static void on_ready(void *ctx)
+{
+	struct daemon *d = ctx;
+
+	ckb_log(CKB_INFO, "mounted '%s' on '%s' (libfuse %s)", d->opts->store,
+		d->point, fuse_pkgversion());
+	report(d, NULL);
+}
+
+/* ---- serving ---- */
+
+/* fsname ends at a comma in a mount option: escape it and the backslash. */
+static char *mount_options(const struct ckm_opts *opts)
+{
+	CKB_BUF struct ckb_buf b = { 0 };
+	CKB_FREE char *store = realpath(opts->store, NULL);
+
+	ckb_buf_puts(&b, "ro,nosuid,nodev,noatime,default_permissions,"
+			 "subtype=ckptfs");
+	if (opts->allow_other)
+		ckb_buf_puts(&b, ",allow_other");
+	ckb_buf_puts(&b, ",fsname=");
+	for (const char *p = store ? store : opts->store; *p; p++) {
+		if (*p == ',' || *p == '\\')
+			ckb_buf_putc(&b, '\\');
+		ckb_buf_putc(&b, *p);
+	}
+	return b.failed ? NULL : (char *)CKB_TAKE(b.data);
+}
+
+static int session_open(struct daemon *d, struct ckpt_err *err)
+{
+	CKB_FREE char *options = mount_options(d->opts);
+	char *argv[] = { "ckptfs", "-o", options, NULL };
+	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+
+	if (!options)
+		return ckb_err_nomem(err);
+	d->session = fuse_session_new(&args, ckm_ops(), sizeof(*ckm_ops()),
+				      &d->fs);
+	fuse_opt_free_args(&args);
+	if (!d->session)
+		return ckb_err(err, CKPT_EIO, "cannot mount on '%s': libfuse "
+			       "refused the options", d->opts->dir);
+	if (fuse_set_signal_handlers(d->session) != 0)
+		return ckb_err(err, CKPT_EIO,
+			       "cannot mount on '%s': no signal handlers",
+			       d->opts->dir);
+	if (fuse_session_mount(d->session, d->point) != 0)
+		return ckb_err(err, CKPT_EPERM,
+			       "cannot mount on '%s': FUSE refused; is "
+			       "/dev/fuse there and may you use it? `ls`, `cat` "
+			       "and `export` work without it", d->opts->dir);
+	return 0;
+}
+
+static int session_loop(struct daemon *d, struct ckpt_err *err)
+{
+	struct fuse_loop_config *cfg = fuse_loop_cfg_create();
+	int rc;
+
+	if (!cfg)
+		return ckb_err_nomem(err);
+	fuse_loop_cfg_set_clone_fd(cfg, 0);
+	fuse_loop_cfg_set_max_threads(cfg, d->opts->threads ? d->opts->threads
+							    : THREADS_DEFAULT);
+	rc = fuse_session_loop_mt(d->session, cfg);
+	fuse_loop_cfg_destroy(cfg);
+	/* a positive number is the signal that ended it: a clean stop */
+	return rc < 0 ? ckb_err_sys(err, -rc, "serving '%s' ended",
+				    d->opts->dir) : 0;
+}
+
+static int fs_open(struct daemon *d, struct ckpt_err *err)
+{
+	struct ckpt_store_opts so = { .size = sizeof(so),
+				      .cache_bytes = d->opts->cache_bytes };
+	int rc = ckpt_store_open(d->opts->store, &so, &d->fs.store, err);
+
+	if (rc == 0)
+		rc = ckv_tree_new(d->fs.store, &d->fs.tree, err);
+	if (rc < 0)
+		return rc;
+	struct ckv_node *root = ckv_root(d->fs.tree);
+
+	rc = ckm_nodes_new(root, &d->fs.nodes, err);
+	ckv_put(root);
+	return rc;
+}
+
+static void fs_close(struct daemon *d)
+{
+	ckm_nodes_free(d->fs.nodes);
+	ckv_tree_free(d->fs.tree);
+	ckpt_store_close(d->fs.store);
+	pthread_mutex_destroy(&d->fs.size_lock);
+}
+
+static int serve(struct daemon *d, struct ckpt_err *err)
+{
+	d->fs.uid = geteuid();
+	d->fs.gid = getegid();
+	d->fs.ready = on_ready;
+	d->fs.ready_ctx = d;
+	pthread_mutex_init(&d->fs.size_lock, NULL);
+	int rc = fs_open(d, err);
+
+	if (rc == 0)
+		rc = session_open(d, err);
+	if (rc == 0) {
+		ckm_point_readahead(d->point);
+		rc = session_loop(d, err);
+	}
+	if (d->session) {
+		fuse_session_unmount(d->session);
+		fuse_remove_signal_handlers(d->session);
+		fuse_session_destroy(d->session);
+	}
+	fs_close(d);
+	return rc;
+}
+
+/* ---- in the background ---- */
+
+/* Wait for the child's word: a byte, an error, or its silent end. */
+static int await(int fd, pid_t pid, const char *dir, struct ckpt_err *err)
+{
+	struct ckpt_err theirs;
+	ssize_t n;
+
+	do
+		n = read(fd, &theirs, sizeof(theirs));
+	while (n < 0 && errno == EINTR);
+	close(fd);
+	if (n == 1)
+		return 0;
+	waitpid(pid, NULL, 0);
+	if (n == (ssize_t)sizeof(theirs)) {
+		if (err)
+			*err = theirs;
+		return theirs.code;
+	}
+	return ckb_err(err, CKPT_EIO, "cannot mount on '%s': the daemon ended "
+		       "without a word", dir);
+}
+
+static void detach(void)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	setsid();
+	if (chdir("/") != 0)
+		ckb_log(CKB_WARN, "cannot leave the working folder");
+	if (null < 0)
+		return;
+	for (int fd = 0; fd < 3; fd++)
+		dup2(null, fd);
+	if (null > 2)
+		close(null);
+}
+
+static int background(struct daemon *d, struct ckpt_err *err)
+{
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC) != 0)
+		return ckb_err_sys(err, errno, "cannot make a pipe");
+	pid_t pid = fork();
+
+	if (pid < 0) {
+		close(fds[0]);
+		close(fds[1]);
+		return ckb_err_sys(err, errno, "cannot fork");
+	}
+	if (pid > 0) {
+		close(fds[1]);
+		return await(fds[0], pid, d->opts->dir, err);
+	}
+	close(fds[0]);
+	struct ckpt_err why = { 0 };
+
+	/* relative paths were resolved by the caller of ckm_mount() */
+	detach();
+	d->report_fd = fds[1];
+	int rc = serve(d, &why);
+
+	if (rc < 0) {
+		ckb_log(CKB_ERROR, "%s", why.message);
+		report(d, &why);
+	}
+	free(d->point);
+	_exit(rc < 0 ? 1 : 0);
+}
+
+int ckm_mount(const struct ckm_opts *opts, struct ckpt_err *err)
+{
+	CKB_FREE char *store = realpath(opts->store, NULL);
+	struct ckm_opts mine = *opts;
+	struct daemon d = { .opts = &mine, .report_fd = -1 };
+
+	if (!store)
+		return ckb_err_sys(err, errno, "cannot find store '%s'",
+				   opts->store);
+	int rc = ckm_point_check(store, opts->dir, &d.point, err);
+
+	if (rc < 0)
+		return rc;
+	mine.store = store;
+	mine.dir = d.point;
+	/* sentences about the store are wanted before any fork */
+	struct ckpt_store *probe = NULL;
+
+	rc = ckpt_store_open(store, NULL, &probe, err);
+	ckpt_store_close(probe);
+	if (rc == 0) {
+		notes.foreground = opts->foreground;
+		if (!opts->foreground)
+			openlog("ckptfs", LOG_PID, LOG_DAEMON);
+		ckb_log_sink(note, &notes);
+		rc = opts->foreground ? serve(&d, err) : background(&d, err);
+	}
+	free(d.point);
+	return rc;
+}

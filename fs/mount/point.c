@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * point.c - mount points: what may be mounted on, and what is mounted there.
+ *
+ * Refuses, with the sentence that mends it: a path that is absent or no
+ * folder, a mount whose daemon is gone, and any overlap with the store (a
+ * daemon that reads its own mount waits for itself). /proc/self/mountinfo is
+ * read instead of the mount, which need not answer.
+ */
+#include "mount/internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define READAHEAD_KIB 4096
+
+/* Is @inner @outer itself, or below it? Both real paths. */
+static bool within(const char *outer, const char *inner)
+{
+	size_t len = strlen(outer);
+
+	if (strcmp(outer, "/") == 0)
+		return true;
+	return strncmp(outer, inner, len) == 0 &&
+	       (inner[len] == '\0' || inner[len] == '/');
+}
+
+int ckm_point_check(const char *store, const char *dir, char **out,
+		    struct ckpt_err *err)
+{
+	struct stat st;
+
+	*out = NULL;
+	if (stat(dir, &st) != 0) {
+		if (errno == ENOTCONN)
+			return ckb_err(err, CKPT_EBUSY,
+				       "cannot mount on '%s': a mount is there "
+				       "whose daemon is gone; clear it with: "
+				       "ckptfs umount '%s'", dir, dir);
+		return ckb_err_sys(err, errno, "cannot mount on '%s'", dir);
+	}
+	if (!S_ISDIR(st.st_mode))
+		return ckb_err(err, CKPT_EINVAL,
+			       "cannot mount on '%s': not a folder", dir);
+	CKB_FREE char *point = realpath(dir, NULL);
+	CKB_FREE char *home = realpath(store, NULL);
+
+	if (!point)
+		return ckb_err_sys(err, errno, "cannot mount on '%s'", dir);
+	if (!home)
+		return ckb_err_sys(err, errno, "cannot find store '%s'", store);
+	if (within(home, point) || within(point, home))
+		return ckb_err(err, CKPT_EINVAL,
+			       "cannot mount on '%s': it overlaps the store "
+			       "'%s', and the mount would wait for itself; "
+			       "choose a folder elsewhere", dir, store);
+	*out = CKB_TAKE(point);
+	return 0;
+}
+
+/* Undo mountinfo's \ooo in place. */
+static void unescape(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++) {
+		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] &&
+		    s[3]) {
+			*to++ = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 |
+				       (s[3] - '0'));
+			s += 3;
+		} else {
+			*to++ = *s;
+		}
+	}
+	*to = '\0';
+}
+
+int ckm_point_minor(const char *dir)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	CKB_FREE char *line = NULL;
+	size_t cap = 0;
+	int found = -1;
+
+	if (!f)
+		return -1;
+	while (getline(&line, &cap, f) > 0) {
+		CKB_FREE char *point = NULL;
+		unsigned major, minor;
+
+		if (sscanf(line, "%*s %*s %u:%u %*s %ms", &major, &minor,
+			   &point) != 3)
+			continue;
+		unescape(point);
+		if (strcmp(point, dir) == 0) /* the last one is on top */
+			found = strstr(line, " - fuse.ckptfs ") ? (int)minor
+								: -1;
+	}
+	fclose(f);
+	return found;
+}
+
+void ckm_point_readahead(const char *dir)
+{
+	int minor = ckm_point_minor(dir);
+	char path[64];
+	FILE *f;
+
+	if (minor < 0 || geteuid() != 0)
+		return;
+	snprintf(path, sizeof(path), "/sys/class/bdi/0:%d/read_ahead_kb",
+		 minor);
+	f = fopen(path, "we");
+	if (!f)
+		return;
+	fprintf(f, "%d\n", READAHEAD_KIB);
+	fclose(f);
+}
+
+/* fusermount3 unmounts for users who may not call umount2(2). */
+static int run_fusermount(const char *dir)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid < 0)
+		return -1;
+	if (pid == 0) {
+		execlp("fusermount3", "fusermount3", "-u", "-q", "--", dir,
+		       (char *)NULL);
+		_exit(127);
+	}
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return -1;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* realpath() asks the mount itself, which may be dead: resolve its parent. */
+static char *real_point(const char *dir)
+{
+	CKB_FREE char *copy = strdup(dir);
+	char *full = NULL, *slash;
+
+	if (!copy)
+		return NULL;
+	for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--)
+		copy[n - 1] = '\0';
+	slash = strrchr(copy, '/');
+	const char *base = slash ? slash + 1 : copy;
+
+	if (*base == '\0' || strcmp(base, ".") == 0 ||
+	    strcmp(base, "..") == 0)
+		return realpath(dir, NULL);
+	if (slash)
+		*slash = '\0';
+	CKB_FREE char *parent = realpath(!slash ? "." : *copy ? copy : "/",
+					 NULL);
+
+	if (!parent)
+		return NULL;
+	if (asprintf(&full, "%s/%s", strcmp(parent, "/") ? parent : "",
+		     base) < 0)
+		return NULL;
+	return full;
+}
+
+int ckm_umount(const char *dir, struct ckpt_err *err)
+{
+	CKB_FREE char *point = real_point(dir);
+
+	if (!point)
+		return ckb_err_sys(err, errno, "cannot unmount '%s'", dir);
+	if (ckm_point_minor(point) < 0) {
+		/* it may be named through a symbolic link */
+		free(point);
+		point = realpath(dir, NULL);
+		if (!point || ckm_point_minor(point) < 0)
+			return ckb_err(err, CKPT_EINVAL,
+				       "cannot unmount '%s': no ckptfs mount "
+				       "is there", dir);
+	}
+	if (umount2(point, UMOUNT_NOFOLLOW) == 0)
+		return 0;
+	if (errno == EPERM && run_fusermount(point) == 0)
+		return 0;
+	if (errno == EBUSY || (errno == EPERM && ckm_point_minor(point) >= 0))
+		return ckb_err(err, CKPT_EBUSY,
+			       "cannot unmount '%s': it is in use; see who "
+			       "holds it with: fuser -vm '%s'", dir, dir);
+	return ckb_err_sys(err, errno, "cannot unmount '%s'", dir);
+}

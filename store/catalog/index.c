@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * index.c - index.db: digest -> pack and offset, in SQLite with a WAL.
+ *
+ * A cache, so its rule is: whatever is wrong with it, it counts as absent, and
+ * a writer makes it anew. Not through struct ckb_sys: SQLite's own VFS does
+ * its I/O, and losing any of it loses no checkpoint. On network file systems,
+ * whose hosts share no memory for the WAL, there is none.
+ *
+ * Threads: any; one mutex guards the connection.
+ */
+#include "catalog/index.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+#define APPLICATION_ID 0x636b7469 /* "ckti" */
+#define USER_VERSION 1
+#define BUSY_MS 5000
+
+enum { FIND, PUT_PACK, PACK_ID, PUT, PUT_CHECKPOINT, STMT_COUNT };
+
+static const char *const statements[STMT_COUNT] = {
+	"SELECT p.uuid, c.off, c.stored_len, c.raw_len, c.head_len, c.codec "
+	"FROM chunk c JOIN pack p ON p.id = c.pack WHERE c.digest=?",
+	"INSERT OR IGNORE INTO pack(uuid) VALUES(?)",
+	"SELECT id FROM pack WHERE uuid=?",
+	"INSERT OR REPLACE INTO chunk VALUES(?,?,?,?,?,?,?)",
+	"INSERT OR REPLACE INTO checkpoint VALUES(?,?,?)",
+};
+
+static const char schema[] =
+	"BEGIN IMMEDIATE;"
+	"CREATE TABLE meta(key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;"
+	"CREATE TABLE pack(id INTEGER PRIMARY KEY, uuid BLOB NOT NULL UNIQUE) "
+	"STRICT;"
+	"CREATE TABLE chunk(digest BLOB PRIMARY KEY, pack INTEGER NOT NULL, "
+	"off INTEGER NOT NULL, stored_len INTEGER NOT NULL, raw_len INTEGER "
+	"NOT NULL, head_len INTEGER NOT NULL, codec INTEGER NOT NULL) STRICT, "
+	"WITHOUT ROWID;"
+	"CREATE TABLE checkpoint(name TEXT PRIMARY KEY, uuid BLOB NOT NULL, "
+	"seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+	"INSERT INTO meta VALUES('store', zeroblob(16));";
+
+struct ckq_index {
+	pthread_mutex_t lock;
+	sqlite3 *db;                      /* guard: lock */
+	sqlite3_stmt *stmt[STMT_COUNT];   /* guard: lock */
+	uint8_t last_pack[CKPT_UUID_BYTES]; /* of put; guard: lock */
+	int64_t last_pack_id;             /* 0: none; guard: lock */
+};
+
+static int failed(struct ckq_index *ix, struct ckpt_err *err)
+{
+	return ckb_err(err, CKPT_EIO, "the index is no use: %s",
+		       sqlite3_errmsg(ix->db));
+}
+
+static bool on_network(const char *path)
+{
+	static const uint64_t magics[] = {
+		0x6969, 0x517b, 0xfe534d42, 0xff534d42, 0x0bd00bd0, 0x47504653,
+		0x00c36400, 0x65735546, 0x01021997, 0x5346414f, 0x19830326,
+	};
+	const struct ckb_sys *sys = ckb_sys_real();
+	CKB_FREE char *dir = strdup(path);
+	char *slash = dir ? strrchr(dir, '/') : NULL;
+	uint64_t magic = 0;
+
+	if (slash)
+		slash[slash == dir] = '\0';
+	int fd = sys->openat(sys, AT_FDCWD, slash ? dir : ".",
+			     O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd < 0)
+		return false;
+	int rc = sys->fs_magic(sys, fd, &magic);
+
+	sys->close(sys, fd);
+	for (size_t i = 0; rc == 0 && i < CKB_ARRAY_LEN(magics); i++)
+		if (magics[i] == magic)
+			return true;
+	return false;
+}
+
+static int pragma(sqlite3 *db, const char *sql)
+{
+	sqlite3_stmt *s = NULL;
+	int v = -1;
+
+	if (sqlite3_prepare_v2(db, sql, -1, &s, NULL) == SQLITE_OK &&
+	    sqlite3_step(s) == SQLITE_ROW)
+		v = sqlite3_column_int(s, 0);
+	sqlite3_finalize(s);
+	return v;
+}
+
+/* Is the open database an index of this store, whole enough to prepare? */
+static bool usable(struct ckq_index *ix, const uint8_t store_uuid[16])
+{
+	sqlite3_stmt *s = NULL;
+	bool ours = false;
+
+	if (pragma(ix->db, "PRAGMA application_id") != APPLICATION_ID ||
+	    pragma(ix->db, "PRAGMA user_version") != USER_VERSION)
+		return false;
+	if (sqlite3_prepare_v2(ix->db, "SELECT value FROM meta WHERE "
+			       "key='store'", -1, &s, NULL) == SQLITE_OK &&
+	    sqlite3_step(s) == SQLITE_ROW &&
+	    sqlite3_column_bytes(s, 0) == CKPT_UUID_BYTES)
+		ours = memcmp(sqlite3_column_blob(s, 0), store_uuid,
+			      CKPT_UUID_BYTES) == 0;
+	sqlite3_finalize(s);
+	for (int i = 0; ours && i < STMT_COUNT; i++)
+		ours = sqlite3_prepare_v3(ix->db, statements[i], -1,
+					  SQLITE_PREPARE_PERSISTENT,
+					  &ix->stmt[i], NULL) == SQLITE_OK;
+	return ours;
+}
+
+static bool create(struct ckq_index *ix, const uint8_t store_uuid[16])
+{
+	sqlite3_stmt *s = NULL;
+	char ids[120];
+	bool ok = sqlite3_exec(ix->db, schema, NULL, NULL, NULL) == SQLITE_OK;
+
+	snprintf(ids, sizeof(ids), "PRAGMA application_id=%d; "
+		 "PRAGMA user_version=%d", APPLICATION_ID, USER_VERSION);
+	ok = ok && sqlite3_exec(ix->db, ids, NULL, NULL, NULL) == SQLITE_OK &&
+	     sqlite3_prepare_v2(ix->db, "UPDATE meta SET value=? WHERE "
+				"key='store'", -1, &s, NULL) == SQLITE_OK;
+	if (ok) {
+		sqlite3_bind_blob(s, 1, store_uuid, CKPT_UUID_BYTES,
+				  SQLITE_STATIC);
+		ok = sqlite3_step(s) == SQLITE_DONE;
+	}
+	sqlite3_finalize(s);
+	if (!sqlite3_get_autocommit(ix->db))
+		ok = sqlite3_exec(ix->db, ok ? "COMMIT" : "ROLLBACK", NULL,
+				  NULL, NULL) == SQLITE_OK && ok;
+	return ok;
+}
+
+static int connect_db(struct ckq_index *ix, const char *path, bool write)
+{
+	int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE
+			  : SQLITE_OPEN_READONLY;
+	int rc = sqlite3_open_v2(path, &ix->db, flags | SQLITE_OPEN_NOMUTEX |
+				 SQLITE_OPEN_PRIVATECACHE, NULL);
+
+	if (rc != SQLITE_OK)
+		return rc;
+	sqlite3_busy_timeout(ix->db, BUSY_MS);
+	sqlite3_db_config(ix->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+	sqlite3_db_config(ix->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+	if (write)
+		sqlite3_exec(ix->db, "PRAGMA journal_mode=WAL; PRAGMA "
+			     "synchronous=NORMAL; PRAGMA cache_size=-65536; "
+			     "PRAGMA journal_size_limit=268435456", NULL, NULL,
+			     NULL);
+	return SQLITE_OK;
+}
+
+static void disconnect(struct ckq_index *ix)
+{
+	for (int i = 0; i < STMT_COUNT; i++) {
+		sqlite3_finalize(ix->stmt[i]);
+		ix->stmt[i] = NULL;
+	}
+	sqlite3_close(ix->db);
+	ix->db = NULL;
+}
+
+/* true: open and usable. A fresh or useless file is made anew, once. */
+static bool open_write(struct ckq_index *ix, const char *path,
+		       const uint8_t store_uuid[16])
+{
+	for (int try = 0; try < 2; try++) {
+		if (connect_db(ix, path, true) == SQLITE_OK) {
+			if (pragma(ix->db, "PRAGMA application_id") == 0 &&
+			    pragma(ix->db, "SELECT count(*) FROM "
+				   "sqlite_schema") == 0)
+				create(ix, store_uuid);
+			if (usable(ix, store_uuid))
+				return true;
+		}
+		/* somebody else is making it right now: not ours to remove */
+		bool busy = sqlite3_errcode(ix->db) == SQLITE_BUSY;
+
+		disconnect(ix);
+		if (busy || try == 1 || ckq_index_remove(path, NULL) < 0)
+			return false;
+		ckb_log(CKB_INFO, "the index '%s' is not this store's, or "
+			"damaged: making it anew", path);
+	}
+	return false;
+}
+
+int ckq_index_open(const char *path, const uint8_t store_uuid[16], bool write,
+		   struct ckq_index **out, struct ckpt_err *err)
+{
+	struct ckq_index *ix = calloc(1, sizeof(*ix));
+
+	*out = NULL;
+	if (!ix)
+		return ckb_err_nomem(err);
+	pthread_mutex_init(&ix->lock, NULL);
+	bool ok = !on_network(path) &&
+		  (write ? open_write(ix, path, store_uuid)
+			 : connect_db(ix, path, false) == SQLITE_OK &&
+				   usable(ix, store_uuid));
+
+	if (!ok) {
+		ckq_index_close(ix);
+		return CKPT_ENOENT;
+	}
+	*out = ix;
+	return 0;
+}
+
+void ckq_index_close(struct ckq_index *ix)
+{
+	if (!ix)
+		return;
+	disconnect(ix);
+	pthread_mutex_destroy(&ix->lock);
+	free(ix);
+}
+
+int ckq_index_find(struct ckq_index *ix, const uint8_t digest[32],
+		   struct ckq_place *out, struct ckpt_err *err)
+{
+	sqlite3_stmt *s = ix->stmt[FIND];
+	int rc = CKPT_ENOENT;
+
+	pthread_mutex_lock(&ix->lock);
+	sqlite3_bind_blob(s, 1, digest, CKPT_DIGEST_BYTES, SQLITE_STATIC);
+	int step = sqlite3_step(s);
+
+	if (step == SQLITE_ROW && sqlite3_column_bytes(s, 0) ==
+	    CKPT_UUID_BYTES) {
+		memcpy(out->pack, sqlite3_column_blob(s, 0), CKPT_UUID_BYTES);
+		out->off = (uint64_t)sqlite3_column_int64(s, 1);
+		out->stored_len = (uint64_t)sqlite3_column_int64(s, 2);
+		out->raw_len = (uint32_t)sqlite3_column_int64(s, 3);
+		out->head_len = (uint32_t)sqlite3_column_int64(s, 4);
+		out->codec = (uint16_t)sqlite3_column_int64(s, 5);
+		rc = 0;
+	} else if (step != SQLITE_DONE && step != SQLITE_ROW) {
+		rc = failed(ix, err);
+	}
+	sqlite3_reset(s);
+	pthread_mutex_unlock(&ix->lock);
+	return rc;
+}
+
+static int run(struct ckq_index *ix, const char *sql, struct ckpt_err *err)
+{
+	return sqlite3_exec(ix->db, sql, NULL, NULL, NULL) == SQLITE_OK
+		       ? 0 : failed(ix, err);
+}
+
+int ckq_index_begin(struct ckq_index *ix, bool wipe, struct ckpt_err *err)
+{
+	pthread_mutex_lock(&ix->lock);
+	ix->last_pack_id = 0;
+	int rc = run(ix, "BEGIN IMMEDIATE", err);
+
+	if (rc == 0 && wipe)
+		rc = run(ix, "DELETE FROM chunk; DELETE FROM pack; DELETE "
+			 "FROM checkpoint", err);
+	if (rc < 0 && !sqlite3_get_autocommit(ix->db))
+		sqlite3_exec(ix->db, "ROLLBACK", NULL, NULL, NULL);
+	pthread_mutex_unlock(&ix->lock);
+	return rc;
+}
+
+static int step_done(struct ckq_index *ix, sqlite3_stmt *s,
+		     struct ckpt_err *err)
+{
+	int rc = sqlite3_step(s) == SQLITE_DONE ? 0 : failed(ix, err);
+
+	sqlite3_reset(s);
+	return rc;
+}
+
+/* The pack's row number; chunks come pack by pack, so the last is kept. */
+static int pack_id(struct ckq_index *ix, const uint8_t uuid[16], int64_t *out,
+		   struct ckpt_err *err)
+{
+	sqlite3_stmt *get = ix->stmt[PACK_ID];
+
+	if (ix->last_pack_id == 0 ||
+	    memcmp(ix->last_pack, uuid, CKPT_UUID_BYTES) != 0) {
+		sqlite3_bind_blob(ix->stmt[PUT_PACK], 1, uuid, CKPT_UUID_BYTES,
+				  SQLITE_STATIC);
+		int rc = step_done(ix, ix->stmt[PUT_PACK], err);
+
+		if (rc < 0)
+			return rc;
+		sqlite3_bind_blob(get, 1, uuid, CKPT_UUID_BYTES,
+				  SQLITE_STATIC);
+		rc = sqlite3_step(get) == SQLITE_ROW ? 0 : failed(ix, err);
+		ix->last_pack_id = rc == 0 ? sqlite3_column_int64(get, 0) : 0;
+		sqlite3_reset(get);
+		if (rc < 0)
+			return rc;
+		memcpy(ix->last_pack, uuid, CKPT_UUID_BYTES);
+	}
+	*out = ix->last_pack_id;
+	return 0;
+}
+
+int ckq_index_put(struct ckq_index *ix, const uint8_t digest[32],
+		  const struct ckq_place *place, struct ckpt_err *err)
+{
+	sqlite3_stmt *s = ix->stmt[PUT];
+	int64_t id = 0;
+
+	pthread_mutex_lock(&ix->lock);
+	int rc = pack_id(ix, place->pack, &id, err);
+
+	if (rc == 0) {
+		sqlite3_bind_blob(s, 1, digest, CKPT_DIGEST_BYTES,
+				  SQLITE_STATIC);
+		sqlite3_bind_int64(s, 2, id);
+		sqlite3_bind_int64(s, 3, (int64_t)place->off);
+		sqlite3_bind_int64(s, 4, (int64_t)place->stored_len);
+		sqlite3_bind_int64(s, 5, place->raw_len);
+		sqlite3_bind_int64(s, 6, place->head_len);
+		sqlite3_bind_int64(s, 7, place->codec);
+		rc = step_done(ix, s, err);
+	}
+	pthread_mutex_unlock(&ix->lock);
+	return rc;
+}
+
+int ckq_index_put_checkpoint(struct ckq_index *ix, const char *name,
+			     const uint8_t uuid[16], uint64_t seq,
+			     struct ckpt_err *err)
+{
+	sqlite3_stmt *s = ix->stmt[PUT_CHECKPOINT];
+
+	pthread_mutex_lock(&ix->lock);
+	sqlite3_bind_text(s, 1, name, -1, SQLITE_STATIC);
+	sqlite3_bind_blob(s, 2, uuid, CKPT_UUID_BYTES, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 3, (int64_t)seq);
+	int rc = step_done(ix, s, err);
+
+	pthread_mutex_unlock(&ix->lock);
+	return rc;
+}
+
+int ckq_index_end(struct ckq_index *ix, bool keep, struct ckpt_err *err)
+{
+	pthread_mutex_lock(&ix->lock);
+	int rc = run(ix, keep ? "COMMIT" : "ROLLBACK", err);
+
+	if (rc < 0 && !sqlite3_get_autocommit(ix->db))
+		sqlite3_exec(ix->db, "ROLLBACK", NULL, NULL, NULL);
+	ix->last_pack_id = 0;
+	pthread_mutex_unlock(&ix->lock);
+	return rc;
+}
+
+int ckq_index_remove(const char *path, struct ckpt_err *err)
+{
+	static const char *const ends[] = { "", "-wal", "-shm" };
+	const struct ckb_sys *sys = ckb_sys_real();
+
+	for (size_t i = 0; i < CKB_ARRAY_LEN(ends); i++) {
+		CKB_FREE char *file = NULL;
+
+		if (asprintf(&file, "%s%s", path, ends[i]) < 0)
+			return ckb_err_nomem(err);
+		int rc = sys->unlinkat(sys, AT_FDCWD, file, 0);
+
+		if (rc < 0 && rc != -ENOENT)
+			return ckb_err_sys(err, -rc, "cannot remove '%s'",
+					   file);
+	}
+	return 0;
+}

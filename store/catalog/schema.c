@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* schema.c - the manifest's tables. Changing a byte here changes the format:
+ * FORMAT.md and its version move with it. */
+#include "catalog/schema.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include <ckpt/store.h>
+
+const char *const ckq_schema[CKQ_TABLE_COUNT] = {
+	"CREATE TABLE checkpoint(id INTEGER PRIMARY KEY CHECK(id = 1), "
+	"uuid BLOB NOT NULL, store_uuid BLOB NOT NULL, "
+	"generation INTEGER NOT NULL, seq INTEGER NOT NULL, step INTEGER, "
+	"created_ns INTEGER NOT NULL, parent BLOB, saved_as TEXT NOT NULL, "
+	"metadata TEXT, metrics TEXT, writer TEXT NOT NULL, "
+	"tile_rule INTEGER NOT NULL, digest TEXT NOT NULL) STRICT",
+	"CREATE TABLE item(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, "
+	"kind TEXT NOT NULL, separator TEXT NOT NULL, metadata TEXT) STRICT",
+	"CREATE TABLE pack(id INTEGER PRIMARY KEY, uuid BLOB NOT NULL UNIQUE) "
+	"STRICT",
+	"CREATE TABLE layout(id INTEGER PRIMARY KEY, spec BLOB NOT NULL "
+	"UNIQUE) STRICT",
+	"CREATE TABLE tensor(id INTEGER PRIMARY KEY, item INTEGER NOT NULL "
+	"REFERENCES item(id), name BLOB NOT NULL, dtype TEXT NOT NULL, shape "
+	"BLOB NOT NULL, bytes INTEGER NOT NULL, media_type TEXT, layout "
+	"INTEGER REFERENCES layout(id), alias_of INTEGER REFERENCES "
+	"tensor(id), stats BLOB, root BLOB, chunks BLOB, UNIQUE(item, name)) "
+	"STRICT",
+};
+
+static const char *const kinds[] = { NULL, "tensors", "files", "origin" };
+
+const char *ckq_kind_name(int kind)
+{
+	return kind >= CKPT_ITEM_TENSORS && kind <= CKPT_ITEM_ORIGIN
+		       ? kinds[kind] : NULL;
+}
+
+int ckq_kind_parse(const char *name)
+{
+	for (int k = CKPT_ITEM_TENSORS; k <= CKPT_ITEM_ORIGIN; k++)
+		if (name && strcmp(kinds[k], name) == 0)
+			return k;
+	return 0;
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt/store.h - stores and the checkpoints in them.
+ *
+ * Unless a call says otherwise: it blocks on disk reads only; it makes nothing
+ * durable; handles may be used by many threads at once; `const T *` results
+ * are borrowed until the handle they came from is closed. A checkpoint is
+ * immutable: an open handle keeps showing what it showed (S3).
+ */
+#ifndef CKPT_STORE_H
+#define CKPT_STORE_H
+
+#include <stdbool.h>
+
+#include <ckpt/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ckpt_store;
+struct ckpt_checkpoint;
+
+#define CKPT_UUID_BYTES 16
+#define CKPT_DIGEST_BYTES 32 /* SHA-256 */
+
+enum ckpt_store_flag {
+	CKPT_STORE_READONLY = 1u << 0, /* write nothing, not even damage marks */
+};
+
+struct ckpt_store_opts {
+	size_t size;        /* sizeof(struct ckpt_store_opts) */
+	uint32_t flags;     /* enum ckpt_store_flag */
+	size_t cache_bytes; /* decoded cells kept; 0: 64 MiB */
+};
+
+/**
+ * Make an empty store in the folder @path, which must be absent or empty.
+ *
+ * Blocks:      for a few writes and syncs.
+ * Durability:  on return 0 the store outlives power loss.
+ * Returns:     0; CKPT_EEXIST, a store or something else is there; CKPT_EIO,
+ *              CKPT_ENOSPC, CKPT_EPERM.
+ */
+CKPT_API CKPT_MUST int ckpt_store_init(const char *path, struct ckpt_err *err);
+
+/**
+ * Open the store at @path. @opts may be NULL.
+ *
+ * Ownership:   *@out is the caller's; ckpt_store_close() ends it, after every
+ *              checkpoint and writer opened from it has been closed.
+ * Returns:     0; CKPT_ENOENT, no ckptfs.json there; CKPT_EVERSION, it needs
+ *              a newer ckptfs; CKPT_ECORRUPT, CKPT_EIO, CKPT_EPERM.
+ */
+CKPT_API CKPT_MUST int ckpt_store_open(const char *path,
+				       const struct ckpt_store_opts *opts,
+				       struct ckpt_store **out,
+				       struct ckpt_err *err);
+CKPT_API void ckpt_store_close(struct ckpt_store *store);
+
+/** The store's uuid, borrowed until close. */
+CKPT_API const uint8_t *ckpt_store_uuid(const struct ckpt_store *store);
+
+/** Facts of a checkpoint. Texts are UTF-8; JSON texts are objects or NULL. */
+struct ckpt_checkpoint_info {
+	const char *name;      /* its path in the store: "gpt2-125m/4000" */
+	uint8_t uuid[CKPT_UUID_BYTES];
+	uint64_t generation;   /* 1 when saved; join makes the next */
+	uint64_t seq;          /* order of commits: larger is later */
+	bool has_step;
+	uint64_t step;
+	int64_t created_ns;    /* wall clock of the save, Unix epoch */
+	bool has_parent;
+	uint8_t parent[CKPT_UUID_BYTES];
+	const char *metadata;  /* user's JSON object, or NULL */
+	const char *metrics;   /* user's JSON object, or NULL */
+	const char *writer;    /* program and version that saved it */
+	uint64_t bytes;        /* raw bytes of all entries, aliases excluded */
+};
+
+enum ckpt_item_kind {
+	CKPT_ITEM_TENSORS = 1, /* a tree of tensors */
+	CKPT_ITEM_FILES = 2,   /* opaque files */
+	CKPT_ITEM_ORIGIN = 3,  /* what import keeps of the original; not shown */
+};
+
+/** One checkpointable. */
+struct ckpt_item_info {
+	const char *name;
+	enum ckpt_item_kind kind;
+	const char *separator; /* splits tensor names: ".", "/", or "" */
+	const char *metadata;  /* JSON object, or NULL */
+	size_t first;          /* its entries: [first, first + count) */
+	size_t count;
+	uint64_t bytes;
+};
+
+enum ckpt_value_class {
+	CKPT_VALUES_NONE = 0,     /* no statistics (opaque, empty, complex) */
+	CKPT_VALUES_FLOAT = 1,
+	CKPT_VALUES_SIGNED = 2,
+	CKPT_VALUES_UNSIGNED = 3, /* BOOL too */
+};
+
+union ckpt_value {
+	double f;
+	int64_t i;
+	uint64_t u;
+};
+
+/** Statistics of a tensor. min, max, mean and absmax skip NaN and Inf. */
+struct ckpt_stats {
+	enum ckpt_value_class value_class;
+	uint64_t count;        /* elements */
+	uint64_t nan_count;
+	uint64_t inf_count;    /* both signs */
+	uint64_t zero_count;   /* both signs */
+	union ckpt_value min;  /* meaningless when no element is finite */
+	union ckpt_value max;
+	double absmax;
+	double sum;            /* of finite elements, in double, tile order */
+};
+
+/** One entry: a tensor, or an opaque file (dtype U8, one dimension). */
+struct ckpt_tensor_info {
+	size_t index;           /* its number in the checkpoint */
+	size_t item;            /* its item's number */
+	const char *name;       /* UTF-8; may hold NUL: use name_len */
+	size_t name_len;
+	enum ckpt_dtype dtype;
+	const struct ckpt_shape *shape; /* borrowed until close */
+	uint64_t bytes;         /* raw bytes */
+	const char *media_type; /* opaque file: its media type; tensor: NULL */
+	size_t alias_of;        /* entry it is an alias of, or SIZE_MAX */
+	bool has_root;
+	uint8_t root[CKPT_DIGEST_BYTES]; /* FORMAT.md: equal across shardings */
+	struct ckpt_stats stats;
+};
+
+/**
+ * Open checkpoint @name. Reads and verifies its manifest's facts and names;
+ * no chunk is touched.
+ *
+ * Returns:     0; CKPT_ENOENT; CKPT_EINVAL, not a legal name; CKPT_ECORRUPT,
+ *              CKPT_EVERSION, CKPT_EIO.
+ */
+CKPT_API CKPT_MUST int ckpt_checkpoint_open(struct ckpt_store *store,
+					    const char *name,
+					    struct ckpt_checkpoint **out,
+					    struct ckpt_err *err);
+CKPT_API void ckpt_checkpoint_close(struct ckpt_checkpoint *ckpt);
+
+CKPT_API const struct ckpt_checkpoint_info *
+ckpt_checkpoint_info(const struct ckpt_checkpoint *ckpt);
+
+/**
+ * Payload bytes that the checkpoint's chunks take in packs, each once. Reads
+ * every tensor's chunk list on the first call.
+ *
+ * Returns:     0; CKPT_ECORRUPT, CKPT_EIO, CKPT_ENOMEM.
+ */
+CKPT_API CKPT_MUST int
+ckpt_checkpoint_stored_bytes(struct ckpt_checkpoint *ckpt, uint64_t *out,
+			     struct ckpt_err *err);
+
+/** Items, in the order they were saved. NULL past the end. */
+CKPT_API size_t ckpt_item_count(const struct ckpt_checkpoint *ckpt);
+CKPT_API const struct ckpt_item_info *
+ckpt_item_at(const struct ckpt_checkpoint *ckpt, size_t index);
+
+/** Entries, item by item, each in the order they were saved. */
+CKPT_API size_t ckpt_tensor_count(const struct ckpt_checkpoint *ckpt);
+CKPT_API const struct ckpt_tensor_info *
+ckpt_tensor_at(const struct ckpt_checkpoint *ckpt, size_t index);
+
+/** The item called @name, or NULL. */
+CKPT_API const struct ckpt_item_info *
+ckpt_item_find(const struct ckpt_checkpoint *ckpt, const char *name);
+
+/**
+ * The entry called @name (@name_len bytes; NUL allowed) in @item, or NULL.
+ * O(log n).
+ */
+CKPT_API const struct ckpt_tensor_info *
+ckpt_tensor_find(const struct ckpt_checkpoint *ckpt,
+		 const struct ckpt_item_info *item, const char *name,
+		 size_t name_len);
+
+/**
+ * Called for each name of a listing. @is_run: a folder of checkpoints, else a
+ * checkpoint. @name is the last component. Return non-zero to stop.
+ */
+typedef int (*ckpt_list_fn)(void *ctx, const char *name, bool is_run);
+
+/**
+ * List what lies directly in the run @run ("" for the top), sorted by bytes.
+ *
+ * Returns:     0; CKPT_ENOENT, no such run; what @fn returned; CKPT_EIO.
+ */
+CKPT_API CKPT_MUST int ckpt_store_list(struct ckpt_store *store,
+				       const char *run, ckpt_list_fn fn,
+				       void *ctx, struct ckpt_err *err);
+
+enum ckpt_check_depth {
+	CKPT_CHECK_QUICK = 0, /* manifests whole, packs and records in place */
+	CKPT_CHECK_CELLS = 1, /* and every stored byte against its checksum */
+	CKPT_CHECK_FULL = 2,  /* and every raw byte against its SHA-256 */
+};
+
+/** One damage found, and where. Fields that do not apply are NULL or zero. */
+struct ckpt_damage {
+	const char *checkpoint;
+	const char *item;
+	const char *tensor;    /* tensor_len bytes */
+	size_t tensor_len;
+	const struct ckpt_box *box;
+	const char *pack;      /* path under the store */
+	uint64_t pack_off;
+	const char *what;      /* one sentence */
+};
+
+struct ckpt_check_opts {
+	size_t size;
+	enum ckpt_check_depth depth;
+	void (*on_damage)(void *ctx, const struct ckpt_damage *damage);
+	/* bytes checked, bytes in all; may be NULL */
+	void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
+	void *ctx;
+};
+
+struct ckpt_check_result {
+	uint64_t checkpoint_count;
+	uint64_t tensor_count;
+	uint64_t chunk_count;  /* each record once */
+	uint64_t bytes;        /* stored bytes looked at */
+	uint64_t damage_count;
+};
+
+/**
+ * Check one checkpoint, or all of them and the packs when @name is NULL.
+ *
+ * Damage is a finding, not a failure: the call goes on and returns 0. Chunks
+ * found bad are noted in bad/ (S6) unless the store was opened read-only.
+ *
+ * Returns:     0, see @out; CKPT_ENOENT, CKPT_EIO, CKPT_EPERM.
+ */
+CKPT_API CKPT_MUST int ckpt_store_check(struct ckpt_store *store,
+					const char *name,
+					const struct ckpt_check_opts *opts,
+					struct ckpt_check_result *out,
+					struct ckpt_err *err);
+
+struct ckpt_reindex_result {
+	uint64_t pack_count;
+	uint64_t chunk_count;
+	uint64_t checkpoint_count;
+	uint64_t skipped_count; /* packs or manifests that could not be read */
+};
+
+/**
+ * Make index.db again from packs and manifests. The old one is given up.
+ *
+ * Durability:  none needed: the index is a cache.
+ * Returns:     0; CKPT_EIO, CKPT_EPERM, CKPT_ENOSPC.
+ */
+CKPT_API CKPT_MUST int ckpt_store_reindex(struct ckpt_store *store,
+					  struct ckpt_reindex_result *out,
+					  struct ckpt_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,770 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint.c - an open checkpoint: facts, items, names.
+ *
+ * Opening reads every row but the chunk lists, into arrays whose texts and
+ * shapes lie in one arena (equal shapes once), so 100,000 tensors cost tens of
+ * megabytes and a fraction of a second. A chunk list is loaded and proved when
+ * its tensor is first read, and kept until close.
+ *
+ * Invariants: everything but the chunk pointers is fixed after open. A chunk
+ * pointer is set once, by compare and exchange (release; readers acquire).
+ */
+#include "verbs/checkpoint.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "format/name.h"
+#include "tensor/box.h"
+#include "verbs/store_impl.h"
+
+/* Memory that is freed all at once. */
+struct block {
+	struct block *next;
+	size_t used, cap;
+	uint8_t data[];
+};
+
+struct layout_id {
+	bool has;
+	uint64_t id;
+};
+
+struct ckpt_checkpoint {
+	struct ckpt_store *store;
+	struct ckq_manifest *manifest;
+	struct ckpt_checkpoint_info info;
+	struct block *arena;
+	struct ckpt_item_info *items;
+	size_t item_count, item_cap;
+	struct ckpt_tensor_info *tensors;
+	struct layout_id *layouts;           /* by tensor */
+	_Atomic(struct cks_chunks *) *chunks; /* by tensor */
+	size_t tensor_count, tensor_cap;
+	uint32_t *by_name;                   /* tensors by (item, name) */
+	uint8_t (*packs)[CKPT_UUID_BYTES];
+	size_t pack_count, pack_cap;
+	const struct ckpt_shape **shapes;    /* interned; cap a power of two */
+	size_t shape_count, shape_cap;
+	struct ckpt_err *err;                /* of the open under way */
+};
+
+/* ---- arena ---- */
+
+static void *arena_get(struct ckpt_checkpoint *c, size_t len)
+{
+	len = (len + 7) / 8 * 8;
+	if (!c->arena || c->arena->cap - c->arena->used < len) {
+		size_t cap = len > 65536 ? len : 65536;
+		struct block *b = malloc(sizeof(*b) + cap);
+
+		if (!b)
+			return NULL;
+		b->next = c->arena;
+		b->used = 0;
+		b->cap = cap;
+		c->arena = b;
+	}
+	void *p = c->arena->data + c->arena->used;
+
+	c->arena->used += len;
+	return p;
+}
+
+/* A copy with a NUL behind it. */
+static char *keep(struct ckpt_checkpoint *c, const char *text, size_t len)
+{
+	char *p = arena_get(c, len + 1);
+
+	if (p) {
+		memcpy(p, text, len);
+		p[len] = '\0';
+	}
+	return p;
+}
+
+static bool same_shape(const struct ckpt_shape *a, const struct ckpt_shape *b)
+{
+	return a->ndim == b->ndim &&
+	       memcmp(a->dim, b->dim, a->ndim * sizeof(a->dim[0])) == 0;
+}
+
+static size_t shape_slot(const struct ckpt_checkpoint *c,
+			 const struct ckpt_shape *s)
+{
+	uint64_t h = s->ndim;
+
+	for (uint32_t d = 0; d < s->ndim; d++)
+		h = (h ^ s->dim[d]) * 0x9e3779b97f4a7c15ull;
+	size_t at = (size_t)(h >> 32) & (c->shape_cap - 1);
+
+	while (c->shapes[at] && !same_shape(c->shapes[at], s))
+		at = (at + 1) & (c->shape_cap - 1);
+	return at;
+}
+
+static bool grow_shapes(struct ckpt_checkpoint *c)
+{
+	const struct ckpt_shape **old = c->shapes;
+	size_t old_cap = c->shape_cap;
+
+	c->shape_cap = old_cap ? old_cap * 2 : 64;
+	c->shapes = calloc(c->shape_cap, sizeof(*c->shapes));
+	if (!c->shapes) {
+		c->shapes = old;
+		c->shape_cap = old_cap;
+		return false;
+	}
+	for (size_t i = 0; i < old_cap; i++)
+		if (old[i])
+			c->shapes[shape_slot(c, old[i])] = old[i];
+	free(old);
+	return true;
+}
+
+/* Only ndim dims are stored: never read past them. */
+static const struct ckpt_shape *intern(struct ckpt_checkpoint *c,
+				       const struct ckpt_shape *s)
+{
+	if ((c->shape_count + 1) * 2 > c->shape_cap && !grow_shapes(c))
+		return NULL;
+	size_t at = shape_slot(c, s);
+
+	if (!c->shapes[at]) {
+		size_t len = offsetof(struct ckpt_shape, dim) +
+			     s->ndim * sizeof(s->dim[0]);
+		struct ckpt_shape *p = arena_get(c, len);
+
+		if (!p)
+			return NULL;
+		p->ndim = s->ndim;
+		memcpy(p->dim, s->dim, s->ndim * sizeof(s->dim[0]));
+		c->shapes[at] = p;
+		c->shape_count++;
+	}
+	return c->shapes[at];
+}
+
+static bool room(void *array, size_t count, size_t *cap, size_t each)
+{
+	void **p = array;
+
+	if (count < *cap)
+		return true;
+	size_t more = *cap ? *cap * 2 : 16;
+	void *grown = realloc(*p, more * each);
+
+	if (!grown)
+		return false;
+	*p = grown;
+	*cap = more;
+	return true;
+}
+
+/* ---- rows ---- */
+
+static int take_item(void *ctx, uint64_t id, const char *name,
+		     enum ckpt_item_kind kind, const char *separator,
+		     const char *metadata)
+{
+	struct ckpt_checkpoint *c = ctx;
+
+	(void)id;
+	if (!room(&c->items, c->item_count, &c->item_cap, sizeof(*c->items)))
+		return ckb_err_nomem(c->err);
+	struct ckpt_item_info *it = &c->items[c->item_count];
+
+	*it = (struct ckpt_item_info){
+		.name = keep(c, name, strlen(name)), .kind = kind,
+		.separator = keep(c, separator, strlen(separator)),
+		.metadata = metadata ? keep(c, metadata, strlen(metadata))
+				     : NULL,
+	};
+	if (!it->name || !it->separator || (metadata && !it->metadata))
+		return ckb_err_nomem(c->err);
+	c->item_count++;
+	return 0;
+}
+
+static int take_pack(void *ctx, uint64_t id, const uint8_t uuid[16])
+{
+	struct ckpt_checkpoint *c = ctx;
+
+	(void)id;
+	if (!room(&c->packs, c->pack_count, &c->pack_cap, sizeof(*c->packs)))
+		return ckb_err_nomem(c->err);
+	memcpy(c->packs[c->pack_count++], uuid, CKPT_UUID_BYTES);
+	return 0;
+}
+
+/* What one row says must fit the rows before it. */
+static const char *contradiction(const struct ckpt_checkpoint *c,
+				 const struct ckq_tensor *t)
+{
+	if (t->item >= c->item_count)
+		return "it belongs to no item";
+	if (c->tensor_count > 0 &&
+	    t->item < c->tensors[c->tensor_count - 1].item)
+		return "it does not lie with its item";
+	if ((t->media_type != NULL) !=
+	    (c->items[t->item].kind != CKPT_ITEM_TENSORS))
+		return "its kind is not its item's";
+	if (!t->has_alias)
+		return NULL;
+	const struct ckpt_tensor_info *a = &c->tensors[t->alias_of];
+
+	if (a->item != t->item || a->dtype != t->dtype ||
+	    !same_shape(a->shape, &t->shape) || a->alias_of != SIZE_MAX)
+		return "what it is an alias of is another kind of tensor";
+	return NULL;
+}
+
+static int take_tensor(void *ctx, const struct ckq_tensor *t)
+{
+	struct ckpt_checkpoint *c = ctx;
+	char q[CKB_QUOTE_BYTES];
+	const char *why = contradiction(c, t);
+	size_t cap = c->tensor_cap;
+
+	if (why)
+		return ckb_err(c->err, CKPT_ECORRUPT, "the manifest's row of "
+			       "tensor '%s' is wrong: %s",
+			       ckb_quote(q, sizeof(q), t->name, t->name_len),
+			       why);
+	if (!room(&c->tensors, c->tensor_count, &c->tensor_cap,
+		  sizeof(*c->tensors)) ||
+	    !room(&c->layouts, c->tensor_count, &cap, sizeof(*c->layouts)))
+		return ckb_err_nomem(c->err);
+	struct ckpt_tensor_info *i = &c->tensors[c->tensor_count];
+	struct ckpt_item_info *it = &c->items[t->item];
+
+	*i = (struct ckpt_tensor_info){
+		.index = c->tensor_count, .item = (size_t)t->item,
+		.name = keep(c, t->name, t->name_len),
+		.name_len = t->name_len, .dtype = t->dtype,
+		.shape = intern(c, &t->shape), .bytes = t->bytes,
+		.media_type = t->media_type ? keep(c, t->media_type,
+						   strlen(t->media_type))
+					    : NULL,
+		.alias_of = t->has_alias ? (size_t)t->alias_of : SIZE_MAX,
+		.has_root = t->has_root, .stats = t->stats,
+	};
+	memcpy(i->root, t->root, sizeof(i->root));
+	if (!i->name || !i->shape || (t->media_type && !i->media_type))
+		return ckb_err_nomem(c->err);
+	c->layouts[c->tensor_count] = (struct layout_id){ t->has_layout,
+							  t->layout };
+	if (it->count == 0)
+		it->first = c->tensor_count;
+	it->count++;
+	if (!t->has_alias) {
+		it->bytes += t->bytes;
+		c->info.bytes += t->bytes;
+	}
+	c->tensor_count++;
+	return 0;
+}
+
+/* ---- names ---- */
+
+static int compare_names(const struct ckpt_tensor_info *a,
+			 const struct ckpt_tensor_info *b)
+{
+	if (a->item != b->item)
+		return a->item < b->item ? -1 : 1;
+	size_t n = a->name_len < b->name_len ? a->name_len : b->name_len;
+	int c = memcmp(a->name, b->name, n);
+
+	return c ? c : (a->name_len > b->name_len) -
+			       (a->name_len < b->name_len);
+}
+
+static int by_name(const void *a, const void *b, void *ctx)
+{
+	const struct ckpt_tensor_info *t = ctx;
+
+	return compare_names(&t[*(const uint32_t *)a],
+			     &t[*(const uint32_t *)b]);
+}
+
+static int index_names(struct ckpt_checkpoint *c)
+{
+	size_t n = c->tensor_count;
+
+	if (n > UINT32_MAX)
+		return ckb_err(c->err, CKPT_ELIMIT, "too many tensors");
+	c->by_name = malloc((n + 1) * sizeof(*c->by_name));
+	c->chunks = calloc(n + 1, sizeof(*c->chunks));
+	if (!c->by_name || !c->chunks)
+		return ckb_err_nomem(c->err);
+	for (size_t i = 0; i < n; i++)
+		c->by_name[i] = (uint32_t)i;
+	qsort_r(c->by_name, n, sizeof(*c->by_name), by_name, c->tensors);
+	return 0;
+}
+
+const struct ckpt_tensor_info *
+ckpt_tensor_find(const struct ckpt_checkpoint *c,
+		 const struct ckpt_item_info *item, const char *name,
+		 size_t name_len)
+{
+	struct ckpt_tensor_info key = { .item = (size_t)(item - c->items),
+					.name = name, .name_len = name_len };
+	size_t low = 0, high = c->tensor_count;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+		const struct ckpt_tensor_info *t =
+			&c->tensors[c->by_name[mid]];
+		int r = compare_names(t, &key);
+
+		if (r == 0)
+			return t;
+		if (r < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return NULL;
+}
+
+/* ---- open, close ---- */
+
+static int read_all(struct ckpt_checkpoint *c, const char *name,
+		    struct ckpt_err *err)
+{
+	const struct ckq_facts *f = ckq_manifest_facts(c->manifest);
+	struct ckpt_checkpoint_info *i = &c->info;
+
+	*i = (struct ckpt_checkpoint_info){
+		.name = keep(c, name, strlen(name)),
+		.generation = f->generation, .seq = f->seq,
+		.has_step = f->has_step, .step = f->step,
+		.created_ns = f->created_ns, .has_parent = f->has_parent,
+		.metadata = f->metadata, .metrics = f->metrics,
+		.writer = f->writer,
+	};
+	memcpy(i->uuid, f->uuid, sizeof(i->uuid));
+	memcpy(i->parent, f->parent, sizeof(i->parent));
+	c->err = err;
+	int rc = i->name ? ckq_manifest_items(c->manifest, take_item, c, err)
+			 : ckb_err_nomem(err);
+
+	if (rc == 0)
+		rc = ckq_manifest_packs(c->manifest, take_pack, c, err);
+	if (rc == 0)
+		rc = ckq_manifest_tensors(c->manifest, take_tensor, c, err);
+	if (rc == 0)
+		rc = index_names(c);
+	c->err = NULL;
+	return rc;
+}
+
+int ckpt_checkpoint_open(struct ckpt_store *store, const char *name,
+			 struct ckpt_checkpoint **out, struct ckpt_err *err)
+{
+	struct ckpt_err mine = { 0 };
+	char path[CKS_NAME_PATH_BYTES];
+	struct ckpt_checkpoint *c;
+	bool is_run;
+	int rc = ckf_checkpoint_name(name, err);
+
+	*out = NULL;
+	if (rc < 0)
+		return rc;
+	rc = cks_name_stat(store, name, &is_run, NULL, err);
+	if (rc == CKPT_ENOENT || (rc == 0 && is_run))
+		return ckb_err(err, CKPT_ENOENT, rc == 0
+			       ? "'%s' is a run, not a checkpoint"
+			       : "there is no checkpoint '%s'", name);
+	if (rc < 0)
+		return rc;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return ckb_err_nomem(err);
+	c->store = store;
+	cks_name_path(path, name);
+	rc = ckq_manifest_open(store->sys, store->dirfd, path, &c->manifest,
+			       &mine);
+	if (rc == 0)
+		rc = read_all(c, name, &mine);
+	if (rc < 0) {
+		ckpt_checkpoint_close(c);
+		if (err)
+			*err = mine;
+		return ckb_err_prefix(err, rc, "checkpoint '%s'", name);
+	}
+	*out = c;
+	return 0;
+}
+
+void ckpt_checkpoint_close(struct ckpt_checkpoint *c)
+{
+	if (!c)
+		return;
+	for (size_t i = 0; c->chunks && i < c->tensor_count; i++) {
+		struct cks_chunks *k = atomic_load_explicit(
+			&c->chunks[i], memory_order_relaxed);
+
+		if (k)
+			ckf_layout_fini(&k->layout);
+		free(k);
+	}
+	while (c->arena) {
+		struct block *b = c->arena;
+
+		c->arena = b->next;
+		free(b);
+	}
+	ckq_manifest_close(c->manifest);
+	free(c->items);
+	free(c->tensors);
+	free(c->layouts);
+	free(c->chunks);
+	free(c->by_name);
+	free(c->packs);
+	free(c->shapes);
+	free(c);
+}
+
+/* ---- answers ---- */
+
+const struct ckpt_checkpoint_info *
+ckpt_checkpoint_info(const struct ckpt_checkpoint *c)
+{
+	return &c->info;
+}
+
+size_t ckpt_item_count(const struct ckpt_checkpoint *c)
+{
+	return c->item_count;
+}
+
+const struct ckpt_item_info *ckpt_item_at(const struct ckpt_checkpoint *c,
+					  size_t index)
+{
+	return index < c->item_count ? &c->items[index] : NULL;
+}
+
+size_t ckpt_tensor_count(const struct ckpt_checkpoint *c)
+{
+	return c->tensor_count;
+}
+
+const struct ckpt_tensor_info *ckpt_tensor_at(const struct ckpt_checkpoint *c,
+					      size_t index)
+{
+	return index < c->tensor_count ? &c->tensors[index] : NULL;
+}
+
+const struct ckpt_item_info *ckpt_item_find(const struct ckpt_checkpoint *c,
+					    const char *name)
+{
+	for (size_t i = 0; i < c->item_count; i++)
+		if (strcmp(c->items[i].name, name) == 0)
+			return &c->items[i];
+	return NULL;
+}
+
+struct ckpt_store *cks_checkpoint_store(const struct ckpt_checkpoint *c)
+{
+	return c->store;
+}
+
+struct ckq_manifest *cks_checkpoint_manifest(struct ckpt_checkpoint *c)
+{
+	return c->manifest;
+}
+
+const uint8_t *cks_checkpoint_pack(const struct ckpt_checkpoint *c,
+				   uint32_t pack)
+{
+	return pack < c->pack_count ? c->packs[pack] : NULL;
+}
+
+const char *cks_where(char dst[CKS_WHERE_BYTES],
+		      const struct ckpt_checkpoint *c,
+		      const struct ckpt_tensor_info *t)
+{
+	char q[CKB_QUOTE_BYTES];
+
+	snprintf(dst, CKS_WHERE_BYTES, "checkpoint '%.200s', tensor '%s/%s'",
+		 c->info.name, c->items[t->item].name,
+		 ckb_quote(q, sizeof(q), t->name, t->name_len));
+	return dst;
+}
+
+/* ---- chunk lists ---- */
+
+void cks_chunk_box(const struct cks_chunks *k,
+		   const struct ckf_chunk_entry *e, struct ckpt_box *out)
+{
+	ckt_grid_tile(&k->grid, e->tile, out);
+	if (e->shard == CKF_WHOLE_TILE)
+		return;
+	const struct ckf_shard *s = &k->layout.shards[e->shard];
+	struct ckpt_box tile = *out, shard;
+
+	shard.ndim = tile.ndim;
+	memcpy(shard.origin, s->origin, tile.ndim * sizeof(shard.origin[0]));
+	memcpy(shard.extent, s->extent, tile.ndim * sizeof(shard.extent[0]));
+	if (!ckt_box_meet(&tile, &shard, out))
+		memset(out->extent, 0, sizeof(out->extent));
+}
+
+uint64_t cks_chunks_of_tile(const struct cks_chunks *k, uint64_t tile,
+			    uint64_t *first)
+{
+	uint64_t low = 0, high = k->count;
+
+	/* every tile whole: entry number is tile number */
+	if (k->count == k->grid.tile_count) {
+		*first = tile;
+		return tile + 1;
+	}
+	while (low < high) {
+		uint64_t mid = (low + high) / 2;
+
+		if (k->entries[mid].tile < tile)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	*first = low;
+	while (low < k->count && k->entries[low].tile == tile)
+		low++;
+	return low;
+}
+
+/* The entries of one tile cover it exactly once (S7). */
+static int check_tile(const struct cks_chunks *k, uint64_t first, uint64_t end,
+		      struct ckpt_err *err)
+{
+	struct ckpt_box tile, *boxes;
+	uint32_t a, b, n = (uint32_t)(end - first);
+	int rc = 0;
+
+	if (n == 1 && k->entries[first].shard == CKF_WHOLE_TILE)
+		return 0;
+	boxes = calloc(n, sizeof(*boxes));
+	if (!boxes)
+		return ckb_err_nomem(err);
+	ckt_grid_tile(&k->grid, k->entries[first].tile, &tile);
+	for (uint32_t i = 0; i < n; i++) {
+		cks_chunk_box(k, &k->entries[first + i], &boxes[i]);
+		for (uint32_t d = 0; d < tile.ndim; d++)
+			boxes[i].origin[d] -= tile.origin[d];
+	}
+	rc = ckt_cover_check(tile.ndim, tile.extent, boxes, n, &a, &b, err);
+	free(boxes);
+	return rc < 0 && rc != CKPT_ENOMEM
+		       ? ckb_err(err, CKPT_ECORRUPT, "its chunks do not cover "
+				 "tile %ju exactly once",
+				 (uintmax_t)k->entries[first].tile) : rc;
+}
+
+static int check_entry(const struct ckpt_checkpoint *c,
+		       const struct cks_chunks *k,
+		       const struct ckf_chunk_entry *e, struct ckpt_err *err)
+{
+	struct ckpt_box box;
+
+	if (e->tile >= k->grid.tile_count || e->pack >= c->pack_count ||
+	    (e->shard != CKF_WHOLE_TILE && e->shard >= k->layout.shard_count))
+		return ckb_err(err, CKPT_ECORRUPT, "a chunk names tile %ju, "
+			       "shard %u or pack %u, which it does not have",
+			       (uintmax_t)e->tile, e->shard, e->pack);
+	cks_chunk_box(k, e, &box);
+	if (ckt_box_bytes(&box, k->grid.item_bytes) != e->raw_len)
+		return ckb_err(err, CKPT_ECORRUPT, "the chunk of tile %ju has "
+			       "%u bytes, which its box does not have",
+			       (uintmax_t)e->tile, e->raw_len);
+	return 0;
+}
+
+static int check_chunks(const struct ckpt_checkpoint *c,
+			const struct cks_chunks *k, struct ckpt_err *err)
+{
+	uint64_t tile = 0, first = 0;
+
+	for (uint64_t i = 0; i < k->count; i++) {
+		const struct ckf_chunk_entry *e = &k->entries[i];
+		int rc = check_entry(c, k, e, err);
+
+		if (rc < 0)
+			return rc;
+		if (e->tile != tile) {
+			rc = check_tile(k, first, i, err);
+			if (rc < 0)
+				return rc;
+			tile++;
+			first = i;
+		}
+		if (e->tile != tile ||
+		    (i > first && e->shard <= k->entries[i - 1].shard))
+			return ckb_err(err, CKPT_ECORRUPT, "its chunks are "
+				       "out of order or tile %ju is missing",
+				       (uintmax_t)tile);
+	}
+	if (k->count > 0) {
+		int rc = check_tile(k, first, k->count, err);
+
+		if (rc < 0)
+			return rc;
+		tile++;
+	}
+	return tile == k->grid.tile_count ? 0
+	     : ckb_err(err, CKPT_ECORRUPT, "it has chunks of %ju tiles, not "
+		       "%ju", (uintmax_t)tile, (uintmax_t)k->grid.tile_count);
+}
+
+static int read_layout(struct ckpt_checkpoint *c, size_t index,
+		       struct cks_chunks *k, struct ckpt_err *err)
+{
+	CKB_BUF struct ckb_buf blob = { 0 };
+
+	if (!c->layouts[index].has)
+		return 0;
+	int rc = ckq_manifest_layout(c->manifest, c->layouts[index].id, &blob,
+				     err);
+
+	if (rc == 0)
+		rc = ckf_layout_decode(blob.data, blob.len, &k->layout, err);
+	if (rc == 0 && k->layout.ndim != k->grid.ndim)
+		rc = ckb_err(err, CKPT_ECORRUPT, "its layout has another "
+			     "number of dimensions");
+	for (uint32_t i = 0; rc == 0 && i < k->layout.shard_count; i++) {
+		struct ckpt_box b = { .ndim = k->grid.ndim };
+
+		memcpy(b.origin, k->layout.shards[i].origin,
+		       b.ndim * sizeof(b.origin[0]));
+		memcpy(b.extent, k->layout.shards[i].extent,
+		       b.ndim * sizeof(b.extent[0]));
+		if (!ckt_box_inside(&b, k->grid.ndim, k->grid.shape))
+			rc = ckb_err(err, CKPT_ECORRUPT, "shard %u of its "
+				     "layout leaves it", i);
+	}
+	return rc;
+}
+
+static int load_chunks(struct ckpt_checkpoint *c,
+		       const struct ckpt_tensor_info *t,
+		       struct cks_chunks **out, struct ckpt_err *err)
+{
+	CKB_BUF struct ckb_buf blob = { 0 };
+	int rc = t->bytes ? ckq_manifest_chunks(c->manifest, t->index, &blob,
+						err) : 0;
+	size_t n = blob.len / CKF_CHUNK_ENTRY_BYTES;
+	struct cks_chunks *k;
+
+	if (rc < 0)
+		return rc;
+	k = calloc(1, sizeof(*k) + n * sizeof(k->entries[0]));
+	if (!k)
+		return ckb_err_nomem(err);
+	k->count = n;
+	if (t->media_type)
+		ckt_grid_init_file(&k->grid, t->bytes);
+	else
+		rc = ckt_grid_init(&k->grid, t->dtype, t->shape, err);
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = ckf_chunk_entry_decode(
+			blob.data + i * CKF_CHUNK_ENTRY_BYTES, &k->entries[i],
+			err);
+	if (rc == 0)
+		rc = read_layout(c, t->index, k, err);
+	if (rc == 0)
+		rc = check_chunks(c, k, err);
+	if (rc < 0) {
+		ckf_layout_fini(&k->layout);
+		free(k);
+		return rc;
+	}
+	*out = k;
+	return 0;
+}
+
+int cks_checkpoint_chunks(struct ckpt_checkpoint *c,
+			  const struct ckpt_tensor_info *t,
+			  const struct cks_chunks **out, struct ckpt_err *err)
+{
+	struct cks_chunks *k, *none = NULL;
+	char where[CKS_WHERE_BYTES];
+
+	if (t->alias_of != SIZE_MAX)
+		t = &c->tensors[t->alias_of];
+	k = atomic_load_explicit(&c->chunks[t->index], memory_order_acquire);
+	if (!k) {
+		int rc = load_chunks(c, t, &k, err);
+
+		if (rc < 0)
+			return rc == CKPT_ECORRUPT
+				       ? ckb_err_prefix(err, rc, "%s",
+							cks_where(where, c, t))
+				       : rc;
+		if (!atomic_compare_exchange_strong_explicit(
+			    &c->chunks[t->index], &none, k,
+			    memory_order_acq_rel, memory_order_acquire)) {
+			/* somebody else was faster */
+			ckf_layout_fini(&k->layout);
+			free(k);
+			k = none;
+		}
+	}
+	*out = k;
+	return 0;
+}
+
+struct place {
+	uint32_t pack;
+	uint64_t off, stored_len;
+};
+
+static int by_place(const void *a, const void *b)
+{
+	const struct place *x = a, *y = b;
+
+	if (x->pack != y->pack)
+		return x->pack < y->pack ? -1 : 1;
+	return (x->off > y->off) - (x->off < y->off);
+}
+
+int ckpt_checkpoint_stored_bytes(struct ckpt_checkpoint *c, uint64_t *out,
+				 struct ckpt_err *err)
+{
+	struct place *places = NULL;
+	size_t count = 0, cap = 0;
+	uint64_t sum = 0;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < c->tensor_count; i++) {
+		const struct cks_chunks *k;
+
+		if (c->tensors[i].alias_of != SIZE_MAX)
+			continue;
+		rc = cks_checkpoint_chunks(c, &c->tensors[i], &k, err);
+		for (uint64_t e = 0; rc == 0 && e < k->count; e++) {
+			if (!room(&places, count, &cap, sizeof(*places))) {
+				rc = ckb_err_nomem(err);
+				break;
+			}
+			places[count++] = (struct place){
+				k->entries[e].pack, k->entries[e].off,
+				k->entries[e].stored_len };
+		}
+	}
+	if (rc == 0 && count > 0)
+		qsort(places, count, sizeof(*places), by_place);
+	for (size_t i = 0; i < count; i++)
+		if (i == 0 || by_place(&places[i - 1], &places[i]) != 0)
+			sum += places[i].stored_len;
+	free(places);
+	if (rc == 0)
+		*out = sum;
+	return rc;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verbs/checkpoint.h - an open checkpoint, as read.c and check.c see it. */
+#ifndef CKS_CHECKPOINT_H
+#define CKS_CHECKPOINT_H
+
+#include "catalog/manifest.h"
+#include "tensor/grid.h"
+#include "verbs/cells.h"
+
+/* A tensor's chunks, loaded when first asked for. */
+struct cks_chunks {
+	struct ckt_grid grid;
+	struct ckf_layout layout;  /* shard_count 0: one whole shard */
+	uint64_t count;
+	struct ckf_chunk_entry entries[]; /* by (tile, shard) */
+};
+
+struct ckpt_store *cks_checkpoint_store(const struct ckpt_checkpoint *ckpt);
+struct ckq_manifest *cks_checkpoint_manifest(struct ckpt_checkpoint *ckpt);
+
+/* uuid of pack number @pack of the manifest; NULL: there is none. */
+const uint8_t *cks_checkpoint_pack(const struct ckpt_checkpoint *ckpt,
+				   uint32_t pack);
+
+/*
+ * The chunks of @tensor (of what it is an alias of), borrowed until close,
+ * proved: sorted, each box exact, every tile covered exactly once (S7).
+ * Thread-safe.
+ */
+CKB_MUST int cks_checkpoint_chunks(struct ckpt_checkpoint *ckpt,
+				   const struct ckpt_tensor_info *tensor,
+				   const struct cks_chunks **out,
+				   struct ckpt_err *err);
+
+/* Storage-space box of one entry: its tile, or shard ∩ tile. */
+void cks_chunk_box(const struct cks_chunks *chunks,
+		   const struct ckf_chunk_entry *entry, struct ckpt_box *out);
+
+/* The entries of tile @tile: [*first, returned end). */
+uint64_t cks_chunks_of_tile(const struct cks_chunks *chunks, uint64_t tile,
+			    uint64_t *first);
+
+/* "checkpoint 'run/1', tensor 'model/w'" */
+#define CKS_WHERE_BYTES 512
+const char *cks_where(char dst[CKS_WHERE_BYTES],
+		      const struct ckpt_checkpoint *ckpt,
+		      const struct ckpt_tensor_info *tensor);
+
+#endif

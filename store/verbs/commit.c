@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * commit.c - publish a manifest: the one commit point (S3).
+ *
+ *	look at the name         refuse what can be refused without a trace
+ *	manifest -> staging      written, synced; the folder too
+ *	run folders of the name  made, each one's parent synced (S2)
+ *	link(2), or rename(2)    the checkpoint is there, whole
+ *	fsync of its folder      ... and survives power loss
+ *
+ * The caller has published every pack the manifest names (S2). Before the link
+ * nothing of the save is visible. After it nothing is taken back: a failed
+ * last sync is CKPT_EUNSURE, and staging stays as it is, so that whichever of
+ * the two names survives a power loss still holds the manifest.
+ *
+ * Refuses to replace unless asked, and to go through symbolic links.
+ * Threads: one per save; against other saves link(2) decides.
+ */
+#include "verbs/stage_impl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+struct commit {
+	struct cks_stage *st;
+	bool replace;
+	char from[CKS_STAGE_PATH_BYTES];
+	char to[CKS_NAME_PATH_BYTES];
+	char folder[CKS_NAME_PATH_BYTES]; /* the one @to lies in */
+};
+
+/* ---- may the name be used? ---- */
+
+/* @st lies at the first @len bytes of the path; @last: all of it. */
+static int judge(const struct commit *c, const struct stat *st, int len,
+		 bool last, struct ckpt_err *err)
+{
+	const char *name = c->st->name;
+	const char *part = c->to + strlen("checkpoints/");
+	int part_len = len - (int)strlen("checkpoints/");
+
+	if (!last && S_ISDIR(st->st_mode))
+		return 0;
+	if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode))
+		return ckb_err(err, CKPT_EEXIST, "'%s/%.*s' is neither a "
+			       "checkpoint nor a run: '%s' cannot be saved "
+			       "there", c->st->s->path, len, c->to, name);
+	if (!last)
+		return ckb_err(err, CKPT_EEXIST, "'%.*s' is a checkpoint, so "
+			       "'%s' cannot be saved below it", part_len, part,
+			       name);
+	if (S_ISDIR(st->st_mode))
+		return ckb_err(err, CKPT_EEXIST, "'%s' is a run, a folder of "
+			       "checkpoints: give the checkpoint a name in it",
+			       name);
+	if (c->replace)
+		return 0;
+	return ckb_err(err, CKPT_EEXIST, "checkpoint '%s' exists already",
+		       name);
+}
+
+/* Look at each component in turn, so that no link is followed. */
+static int check_name(const struct commit *c, struct ckpt_err *err)
+{
+	struct ckpt_store *s = c->st->s;
+	char path[CKS_NAME_PATH_BYTES];
+	struct stat st;
+	int rc;
+
+	strcpy(path, c->to);
+	for (char *at = path + strlen("checkpoints/");;) {
+		char *slash = strchr(at, '/');
+
+		if (slash)
+			*slash = '\0';
+		rc = s->sys->fstatat(s->sys, s->dirfd, path, &st);
+		if (rc == -ENOENT)
+			return 0;
+		if (rc < 0)
+			return ckb_err_sys(err, -rc, "cannot look at '%s/%s'",
+					   s->path, path);
+		rc = judge(c, &st, (int)strlen(path), !slash, err);
+		if (rc < 0 || !slash)
+			return rc;
+		*slash = '/';
+		at = slash + 1;
+	}
+}
+
+/* ---- steps ---- */
+
+static int put_manifest(const struct commit *c, const void *manifest,
+			size_t len, struct ckpt_err *err)
+{
+	struct ckpt_store *s = c->st->s;
+	int rc = ckb_write_file(s->sys, s->dirfd, c->from, manifest, len, err);
+
+	if (rc == 0)
+		rc = ckb_sync_dir(s->sys, s->dirfd, c->st->dir, err);
+	return rc;
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+/*
+ * The link or rename failed; did it happen all the same? A request that a
+ * network file system sent twice is answered EEXIST (link) or ENOENT (rename)
+ * the second time. Ours is what lies there when it is the staged inode, or,
+ * where inode numbers differ by name, when both count two links (a checkpoint
+ * of another save counts one once that save is over).
+ */
+static bool is_ours(const struct commit *c, const struct stat *staged)
+{
+	struct ckpt_store *s = c->st->s;
+	struct stat there, mine;
+
+	if (s->sys->fstatat(s->sys, s->dirfd, c->to, &there) < 0)
+		return false;
+	if (same_file(&there, staged))
+		return true;
+	return !c->replace && S_ISREG(there.st_mode) && there.st_nlink == 2 &&
+	       there.st_size == staged->st_size &&
+	       s->sys->fstatat(s->sys, s->dirfd, c->from, &mine) == 0 &&
+	       mine.st_nlink == 2;
+}
+
+/* Why the name could not be had: what lies there says it best. */
+static int explain(const struct commit *c, int sys_errno, struct ckpt_err *err)
+{
+	struct ckpt_store *s = c->st->s;
+	struct ckpt_err mine = { 0 };
+	struct stat st;
+
+	if (check_name(c, &mine) == CKPT_EEXIST) {
+		if (err)
+			*err = mine;
+		return CKPT_EEXIST;
+	}
+	if (sys_errno == ENOENT &&
+	    s->sys->fstatat(s->sys, s->dirfd, c->from, &st) == -ENOENT)
+		return ckb_err(err, CKPT_ECANCELED, "the save was abandoned by "
+			       "another process: '%s/%s' is gone", s->path,
+			       c->from);
+	return ckb_err_sys(err, sys_errno, "cannot publish '%s/%s'", s->path,
+			   c->to);
+}
+
+/* The commit point. */
+static int publish(const struct commit *c, struct ckpt_err *err)
+{
+	struct ckpt_store *s = c->st->s;
+	struct stat staged;
+	int rc = s->sys->fstatat(s->sys, s->dirfd, c->from, &staged);
+
+	if (rc < 0)
+		return explain(c, -rc, err);
+	rc = c->replace ? s->sys->renameat(s->sys, s->dirfd, c->from, s->dirfd,
+					   c->to)
+			: s->sys->linkat(s->sys, s->dirfd, c->from, s->dirfd,
+					 c->to);
+	if (rc == 0 || is_ours(c, &staged))
+		return 0;
+	return explain(c, -rc, err);
+}
+
+static int make_run(const struct commit *c, struct ckpt_err *err)
+{
+	struct ckpt_err mine = { 0 };
+	int rc = ckb_make_dirs(c->st->s->sys, c->st->s->dirfd, c->folder,
+			       &mine);
+
+	if (rc == 0)
+		return 0;
+	if (mine.sys_errno == ENOTDIR)
+		return explain(c, ENOTDIR, err);
+	if (err)
+		*err = mine;
+	return rc;
+}
+
+static int settle(const struct commit *c, struct ckpt_err *err)
+{
+	struct ckpt_store *s = c->st->s;
+	struct ckpt_err mine = { 0 };
+
+	if (ckb_sync_dir(s->sys, s->dirfd, c->folder, &mine) == 0)
+		return 0;
+	c->st->keep = true;
+	ckb_err(err, CKPT_EUNSURE, "checkpoint '%s' is published and visible, "
+		"but may be gone after a power loss: %s", c->st->name,
+		mine.message);
+	if (err)
+		err->sys_errno = mine.sys_errno;
+	return CKPT_EUNSURE;
+}
+
+int cks_stage_commit(struct cks_stage *st, const void *manifest, size_t len,
+		     bool replace, struct ckpt_err *err)
+{
+	struct commit c = { .st = st, .replace = replace };
+	struct ckpt_store *s = st->s;
+
+	cks_stage_path(c.from, st, "manifest");
+	cks_name_path(c.to, st->name);
+	snprintf(c.folder, sizeof(c.folder), "%.*s",
+		 (int)(strrchr(c.to, '/') - c.to), c.to);
+	int rc = check_name(&c, err);
+
+	if (rc < 0)
+		return rc;
+	rc = put_manifest(&c, manifest, len, err);
+	if (rc == 0)
+		rc = make_run(&c, err);
+	if (rc == 0)
+		rc = publish(&c, err);
+	if (rc < 0) {
+		/* so that the caller may try again, replacing */
+		(void)s->sys->unlinkat(s->sys, s->dirfd, c.from, 0);
+		return rc;
+	}
+	return settle(&c, err);
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * find.c - deduplication: is this chunk in the store already?
+ *
+ * First what this save wrote or proved itself, in a hash table keyed by the
+ * digest's own bits; then the index. A hit of the index is only a hint: it
+ * counts after the record header was read and shows digest and length, the
+ * pack is neither condemned nor bad (DESIGN 4, S8), and its name is still
+ * there: the store may hold a removed pack open. So an index that is old,
+ * foreign or wrong costs space, never bytes; one that fails is asked no more.
+ *
+ * Memory: one entry a chunk of this save. One thread.
+ */
+#include "verbs/find.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "verbs/store_impl.h"
+
+#define CAP_FIRST 256
+
+struct known {
+	uint8_t digest[CKPT_DIGEST_BYTES];
+	struct ckq_place place;
+	bool used;
+	bool fresh;   /* written by this save */
+};
+
+struct cks_find {
+	struct ckpt_store *store;
+	const struct cks_stage *stage;
+	struct ckq_index *index;      /* or NULL */
+	struct known *slots;          /* open addressing, cap a power of two */
+	size_t cap, count;
+};
+
+int cks_find_new(struct ckpt_store *s, const struct cks_stage *stage,
+		 struct cks_find **out, struct ckpt_err *err)
+{
+	struct cks_find *f = calloc(1, sizeof(*f));
+
+	*out = NULL;
+	if (!f)
+		return ckb_err_nomem(err);
+	f->store = s;
+	f->stage = stage;
+	f->cap = CAP_FIRST;
+	f->slots = calloc(f->cap, sizeof(*f->slots));
+	if (!f->slots) {
+		cks_find_free(f);
+		return ckb_err_nomem(err);
+	}
+	/* no index: equal bytes of older saves are stored again */
+	if (ckq_index_open(s->index_path, s->uuid, !s->readonly, &f->index,
+			   NULL) < 0)
+		ckb_log(CKB_INFO, "store '%s' has no index", s->path);
+	*out = f;
+	return 0;
+}
+
+void cks_find_free(struct cks_find *f)
+{
+	if (!f)
+		return;
+	ckq_index_close(f->index);
+	free(f->slots);
+	free(f);
+}
+
+static struct known *slot_of(const struct cks_find *f,
+			     const uint8_t digest[32])
+{
+	size_t at = (size_t)ckb_get_u64(digest) & (f->cap - 1);
+
+	while (f->slots[at].used &&
+	       memcmp(f->slots[at].digest, digest, CKPT_DIGEST_BYTES) != 0)
+		at = (at + 1) & (f->cap - 1);
+	return &f->slots[at];
+}
+
+static int remember(struct cks_find *f, const uint8_t digest[32],
+		    const struct ckq_place *place, bool fresh)
+{
+	if ((f->count + 1) * 4 > f->cap * 3) {
+		struct known *old = f->slots;
+		size_t old_cap = f->cap;
+
+		f->slots = calloc(old_cap * 2, sizeof(*f->slots));
+		if (!f->slots) {
+			f->slots = old;
+			return CKPT_ENOMEM;
+		}
+		f->cap = old_cap * 2;
+		for (size_t i = 0; i < old_cap; i++)
+			if (old[i].used)
+				*slot_of(f, old[i].digest) = old[i];
+		free(old);
+	}
+	struct known *k = slot_of(f, digest);
+
+	if (!k->used)
+		f->count++;
+	memcpy(k->digest, digest, CKPT_DIGEST_BYTES);
+	k->place = *place;
+	k->used = true;
+	k->fresh = fresh;
+	return 0;
+}
+
+/* Is the pack's name still there, and this very file? */
+static bool in_place(const struct cks_find *f, struct ckc_pack *pack)
+{
+	const struct ckpt_store *s = f->store;
+	struct stat st;
+
+	return s->sys->fstatat(s->sys, s->dirfd, ckc_pack_path(pack), &st) ==
+		       0 && S_ISREG(st.st_mode) &&
+	       (uint64_t)st.st_size == ckc_pack_file_bytes(pack);
+}
+
+/* The record header must say what the index says. */
+static bool proved(struct cks_find *f, const uint8_t digest[32],
+		   uint32_t raw_len, const struct ckq_place *p)
+{
+	struct ckf_cell cells[CKB_CHUNK_CELL_MAX];
+	struct ckc_pack *pack = NULL;
+	struct ckf_record r;
+	uint64_t payload, end;
+
+	if (p->raw_len != raw_len ||
+	    !cks_stage_reusable(f->stage, p->pack, p->off) ||
+	    !ckb_add_u64(p->off, p->head_len, &payload) ||
+	    !ckb_add_u64(payload, p->stored_len, &end) ||
+	    cks_pack_get(f->store, p->pack, &pack, NULL) < 0)
+		return false;
+	bool ok = end <= ckc_pack_file_bytes(pack) && in_place(f, pack) &&
+		  ckc_pack_head(pack, p->off, p->head_len, cells,
+				CKB_CHUNK_CELL_MAX, &r, NULL) == 0 &&
+		  r.kind == CKF_RECORD_CHUNK && r.raw_len == raw_len &&
+		  r.stored_len == p->stored_len && r.codec == p->codec &&
+		  memcmp(r.digest, digest, CKPT_DIGEST_BYTES) == 0;
+
+	cks_pack_put(f->store, pack);
+	return ok;
+}
+
+/* What the index says, or false. */
+static bool ask_index(struct cks_find *f, const uint8_t digest[32],
+		      struct ckq_place *out)
+{
+	struct ckpt_err why = { 0 };
+
+	if (!f->index)
+		return false;
+	int rc = ckq_index_find(f->index, digest, out, &why);
+
+	if (rc < 0 && rc != CKPT_ENOENT) {
+		ckb_log(CKB_WARN, "store '%s': %s; equal bytes of older saves "
+			"are stored again (ckptfs reindex makes it anew)",
+			f->store->path, why.message);
+		ckq_index_close(f->index);
+		f->index = NULL;
+	}
+	return rc == 0;
+}
+
+bool cks_find_chunk(struct cks_find *f, const uint8_t digest[32],
+		    uint32_t raw_len, struct ckq_place *out)
+{
+	const struct known *k = slot_of(f, digest);
+	struct ckq_place place;
+
+	if (k->used) {
+		if (k->place.raw_len == raw_len)
+			*out = k->place;
+		return k->place.raw_len == raw_len;
+	}
+	if (!ask_index(f, digest, &place) ||
+	    !proved(f, digest, raw_len, &place))
+		return false;
+	/* out of memory here only means proving it again */
+	(void)!remember(f, digest, &place, false);
+	*out = place;
+	return true;
+}
+
+int cks_find_add(struct cks_find *f, const uint8_t digest[32],
+		 const struct ckq_place *place, struct ckpt_err *err)
+{
+	return remember(f, digest, place, true) < 0 ? ckb_err_nomem(err) : 0;
+}
+
+static int by_digest(const void *a, const void *b)
+{
+	return memcmp(*(const struct known *const *)a,
+		      *(const struct known *const *)b, CKPT_DIGEST_BYTES);
+}
+
+static int publish(struct cks_find *f, const struct known **fresh,
+		   size_t count, const char *checkpoint,
+		   const uint8_t uuid[16], uint64_t seq, struct ckpt_err *err)
+{
+	int rc = ckq_index_begin(f->index, false, err);
+
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; rc == 0 && i < count; i++)
+		rc = ckq_index_put(f->index, fresh[i]->digest,
+				   &fresh[i]->place, err);
+	if (rc == 0)
+		rc = ckq_index_put_checkpoint(f->index, checkpoint, uuid, seq,
+					      err);
+	if (rc == 0)
+		return ckq_index_end(f->index, true, err);
+	(void)!ckq_index_end(f->index, false, NULL);
+	return rc;
+}
+
+void cks_find_publish(struct cks_find *f, const char *checkpoint,
+		      const uint8_t uuid[16], uint64_t seq)
+{
+	const struct known **fresh;
+	struct ckpt_err err = { 0 };
+	size_t n = 0;
+
+	if (!f->index)
+		return;
+	fresh = calloc(f->count + 1, sizeof(*fresh));
+	if (!fresh)
+		return;
+	for (size_t i = 0; i < f->cap; i++)
+		if (f->slots[i].used && f->slots[i].fresh)
+			fresh[n++] = &f->slots[i];
+	/* sorted by key: far fewer index pages are touched */
+	if (n > 0)
+		qsort(fresh, n, sizeof(*fresh), by_digest);
+	if (publish(f, fresh, n, checkpoint, uuid, seq, &err) < 0)
+		ckb_log(CKB_WARN, "store '%s': the index was not brought up to "
+			"date: %s", f->store->path, err.message);
+	free(fresh);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * verbs/find.h - is this chunk in the store already? (deduplication)
+ *
+ * Knows what this save has written, then asks the index; an index hit counts
+ * only after the record header was read and shows digest and length, and the
+ * pack is neither condemned nor bad (DESIGN 4). One thread.
+ */
+#ifndef CKS_FIND_H
+#define CKS_FIND_H
+
+#include "catalog/index.h"
+#include "verbs/stage.h"
+
+struct cks_find;
+
+CKB_MUST int cks_find_new(struct ckpt_store *s, const struct cks_stage *stage,
+			  struct cks_find **out, struct ckpt_err *err);
+void cks_find_free(struct cks_find *f);
+
+/* true: *@out is a proved place. A doubtful or unreadable hit is a miss. */
+bool cks_find_chunk(struct cks_find *f, const uint8_t digest[32],
+		    uint32_t raw_len, struct ckq_place *out);
+
+/* A chunk this save has just written. */
+CKB_MUST int cks_find_add(struct cks_find *f, const uint8_t digest[32],
+			  const struct ckq_place *place, struct ckpt_err *err);
+
+/* After publication: tell the index. Failure is logged, never returned. */
+void cks_find_publish(struct cks_find *f, const char *checkpoint,
+		      const uint8_t uuid[16], uint64_t seq);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * verbs/stage.h - the staging folder of one save, and the commit (S2-S5, S8).
+ *
+ *	cks_stage_open()      staging folder made and synced, flock held, then
+ *	                      condemned/ and bad/ read
+ *	cks_stage_pack()      a new pack in staging
+ *	cks_stage_publish()   sealed pack -> packs/ab/, folders synced
+ *	cks_stage_commit()    manifest written, synced, linked: the commit point
+ *	cks_stage_close()     removes what is left in staging
+ */
+#ifndef CKS_STAGE_H
+#define CKS_STAGE_H
+
+#include "verbs/store.h"
+
+struct cks_stage;
+
+/* Folder staging/SAVE-ATTEMPT: SAVE is 16 hex digits of SHA-256(@name),
+ * ATTEMPT 32 hex digits. In it: "save.json" (name, host, pid, for people),
+ * "lock" (held with flock), packs, "manifest". */
+CKB_MUST int cks_stage_open(struct ckpt_store *s, const char *name,
+			    const uint8_t attempt[16], struct cks_stage **out,
+			    struct ckpt_err *err);
+
+/* May a chunk at @off of @pack be reused? Neither condemned nor bad (S8). */
+bool cks_stage_reusable(const struct cks_stage *st, const uint8_t pack[16],
+			uint64_t off);
+
+CKB_MUST int cks_stage_pack(struct cks_stage *st, struct ckc_pack_writer **out,
+			    struct ckpt_err *err);
+
+/* Seal @w, move it to packs/ab/, sync both folders. @w is closed in any case.
+ * A pack without records is dropped: *out_used says which. */
+CKB_MUST int cks_stage_publish(struct cks_stage *st, struct ckc_pack_writer *w,
+			       bool *out_used, struct ckpt_err *err);
+
+/* Publish @manifest as checkpoint @name. EEXIST with our own manifest is
+ * success (retransmitted link). CKPT_EEXIST: taken by another. CKPT_EUNSURE:
+ * visible, the folder's sync failed. */
+CKB_MUST int cks_stage_commit(struct cks_stage *st, const void *manifest,
+			      size_t len, bool replace, struct ckpt_err *err);
+
+/* Packs already published by an abandoned save stay for gc. Never fails. */
+void cks_stage_close(struct cks_stage *st);
+
+#endif

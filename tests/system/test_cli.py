@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command as a new user meets it: help, mistakes, JSON, export."""
+import json
+import os
+
+from ckptest import *
+
+import numpy as np
+import safetensors.numpy
+
+COMMANDS = ["init", "import", "export", "ls", "cat", "check", "reindex",
+            "mount", "umount"]
+
+
+def helps():
+    top = run("--help").stdout.decode()
+    for c in COMMANDS:
+        check(f"  {c} " in top, f"--help lists {c}")
+        text = run(c, "--help").stdout.decode()
+        check(text.startswith(f"usage: ckptfs {c} "), f"{c} --help")
+    check(run("--version").stdout.startswith(b"ckptfs "), "--version")
+    equal(run(ok=False).returncode, 2, "no command is usage")
+
+
+def mistakes(store, tmp):
+    file = tmp / "m.safetensors"
+    wrong = [
+        (2, ["imprt", file, f"{store}:x"], "did you mean 'import'"),
+        (2, ["import", file], "FILE and STORE:NAME"),
+        (2, ["import", file, store], "lacks the checkpoint's name"),
+        (2, ["import", "--codec", "zip", file, f"{store}:x"], "'zip'"),
+        (2, ["import", "--step", "-3", file, f"{store}:x"], "'-3'"),
+        (2, ["import", "--bogus", file, f"{store}:x"], "--bogus"),
+        (2, ["import", file, f"{store}:x", "--item"], "--item"),
+        (1, ["import", tmp / "absent", f"{store}:x"], "absent"),
+        (1, ["import", tmp, f"{store}:x"], "folder"),
+        (1, ["import", file, f"{store}:a/../b"], ".."),
+        (1, ["import", file, f"{store}:latest"], "latest"),
+        (1, ["import", file, f"{store}:run/1"], "exists"),
+        (1, ["import", file, f"{store}:run"], "run"),
+        (1, ["import", file, f"{store}:run/1/deeper"], "run/1"),
+        (1, ["import", "--metadata", "[1]", file, f"{store}:x"], "object"),
+        (1, ["import", file, f"{tmp}/nowhere:x"], "nowhere"),
+        (1, ["ls", tmp], "not a ckptfs store"),
+        (1, ["ls", f"{store}:rnu"], "rnu"),
+        (1, ["cat", f"{store}:run/1/model/wieght.npy"], "weight.npy"),
+        (1, ["cat", f"{store}:run/1/model"], "folder"),
+        (1, ["cat", "--tensor", "nope", f"{store}:run/1"], "nope"),
+        (1, ["cat", "--tensor", "weight", f"{store}:run/9"], "run/9"),
+        (1, ["check", f"{store}:run/9"], "run/9"),
+        (1, ["init", store], "store"),
+        (1, ["init", tmp], ""),
+        (1, ["export", f"{store}:run/9", tmp / "out"], "run"),
+        (1, ["export", f"{store}:run/1", store], ""),
+    ]
+    for code, argv, word in wrong:
+        p = run(*argv, ok=False)
+        text = one_sentence(p, " ".join(map(str, argv)))
+        equal(p.returncode, code, f"exit code of {argv}")
+        check(word in text, f"{argv} says {word!r}: {text}")
+    equal(os.listdir(store / "staging"), [], "mistakes leave no staging")
+
+
+def names(store, tmp):
+    """Checkpoint names with characters others take for patterns."""
+    for name in ["bs=8_data=[[1],[2,3]]+x?*", "日本/é", "a b/c:d", "%41"]:
+        run("import", tmp / "m.safetensors", f"{store}:{name}")
+        got = run("cat", "--tensor", "weight", f"{store}:{name}").stdout
+        equal(len(got), 4 * 12, f"name {name!r}")
+    listing = json.loads(run("ls", "--json", "-R", store).stdout)
+    check(any(e["name"] == "bs=8_data=[[1],[2,3]]+x?*"
+              for e in listing["entries"]), "ls --json names it")
+
+
+def order(store, tmp):
+    """order-01, order-02: highest step and last commit differ."""
+    for step in ("step_500", "2500", "10000", "300"):
+        run("import", tmp / "m.safetensors", f"{store}:order/{step}")
+    run("import", "--step", "20000", tmp / "m.safetensors",
+        f"{store}:order/best")
+    run("import", tmp / "m.safetensors", f"{store}:order/700")
+    said = run("ls", f"{store}:order").stdout.decode().split("\n")
+    check("latest -> best" in said, f"latest: {said}")
+    check("newest -> 700" in said, f"newest: {said}")
+
+
+def exports(store, tmp):
+    out = tmp / "out"
+    run("export", f"{store}:run/1/model", out)
+    equal(np.load(out / "weight.npy").tolist(),
+          list(range(12)), "exported folder")
+    one_sentence(run("export", f"{store}:run/1/model", out / "weight.npy",
+                     ok=False), "export onto a file")
+    run("export", f"{store}:run/1/model/weight.npy", tmp / "w.npy")
+    one_sentence(run("export", f"{store}:run/1/model/weight.npy",
+                     tmp / "w.npy", ok=False), "export onto a file")
+    run("export", "--force", f"{store}:run/1/model/weight.npy",
+        tmp / "w.npy")
+    equal([p.name for p in tmp.glob(".*partial*")], [], "no leftovers")
+    facts = json.loads(run("cat",
+                           f"{store}:run/1/checkpoint.json").stdout)
+    equal((facts["name"], facts["step"]), ("run/1", 1), "checkpoint.json")
+    text = run("cat", f"{store}:run/1/model/weight.txt").stdout.decode()
+    for word in ("weight", "F32", "12", "mean"):
+        check(word in text, f".txt says {word}: {text}")
+
+
+def main():
+    helps()
+    with folder() as tmp:
+        safetensors.numpy.save_file(
+            {"weight": np.arange(12, dtype=np.float32)},
+            tmp / "m.safetensors")
+        store = new_store(tmp)
+        run("import", tmp / "m.safetensors", f"{store}:run/1")
+        mistakes(store, tmp)
+        names(store, tmp)
+        order(store, tmp)
+        exports(store, tmp)
+        env = dict(os.environ, CKPTFS_STORE=str(store))
+        p = run("cat", "--tensor", "weight", ":run/1", env=env)
+        equal(len(p.stdout), 48, "CKPTFS_STORE")
+        odd = tmp / "with:colon"
+        run("init", odd)
+        run("import", tmp / "m.safetensors", f"{odd}:x:y")
+        equal(run("ls", odd).stdout.decode().split()[-1], "x:y/",
+              "a store whose path holds ':'")
+    done()
+
+
+main()

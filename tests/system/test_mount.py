@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mount's life: it answers when `mount` returns; what it refuses; how it
+ends."""
+import os
+import signal
+import subprocess
+import time
+
+from ckptest import *
+
+import numpy as np
+import safetensors.numpy
+
+
+def daemon_of(point):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0")
+        except OSError:
+            continue
+        if b"mount" in line and os.fsencode(str(point)) in line:
+            return int(pid)
+    return None
+
+
+def wait_for(what, seconds=10):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if what():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def refusals(store, tmp):
+    text = one_sentence(run("mount", store, store, ok=False), "on the store")
+    check("overlap" in text, text)
+    inner = store / "packs"
+    text = one_sentence(run("mount", store, inner, ok=False), "inside it")
+    check("overlap" in text, text)
+    text = one_sentence(run("mount", store, tmp, ok=False), "around it")
+    check("overlap" in text, text)
+    one_sentence(run("mount", store, tmp / "absent", ok=False), "absent")
+    (tmp / "file").write_text("x")
+    text = one_sentence(run("mount", store, tmp / "file", ok=False), "a file")
+    check("not a folder" in text, text)
+    text = one_sentence(run("mount", tmp / "x", tmp / "m", ok=False),
+                        "no store")
+    text = one_sentence(run("umount", tmp, ok=False), "umount of no mount")
+    check("no ckptfs mount" in text, text)
+    p = run("mount", "-o", "nonsense", store, tmp / "m", ok=False)
+    equal(p.returncode, 2, "an unknown option is usage")
+
+
+def lives(store, point):
+    for _ in range(10):
+        equal(run("mount", store, point).returncode, 0, "mount")
+        check("README.txt" in os.listdir(point), "it answers at once")
+        pid = daemon_of(point)
+        os.kill(pid, signal.SIGTERM)
+        check(wait_for(lambda: not os.path.ismount(point)),
+              "SIGTERM unmounts")
+        check(wait_for(lambda: not os.path.exists(f"/proc/{pid}")),
+              "the daemon ends")
+
+
+def foreground(store, point):
+    p = subprocess.Popen([PROGRAM, "mount", "-f", store, point],
+                         stderr=subprocess.PIPE)
+    check(wait_for(lambda: os.path.ismount(point)), "-f mounts")
+    check(p.poll() is None, "-f stays")
+    check("run" in os.listdir(point), "-f answers")
+    p.send_signal(signal.SIGINT)
+    equal(p.wait(10), 0, "-f ends well on SIGINT")
+    check(not os.path.ismount(point), "-f unmounts")
+
+
+def busy_and_dead(store, point):
+    run("mount", store, point)
+    held = open(point / "README.txt")
+    text = one_sentence(run("umount", point, ok=False), "a busy mount")
+    check("in use" in text, text)
+    held.close()
+    pid = daemon_of(point)
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not os.path.exists(f"/proc/{pid}"))
+    text = one_sentence(run("mount", store, point, ok=False), "a dead mount")
+    check("umount" in text, text)
+    equal(run("umount", point).returncode, 0, "umount clears a dead mount")
+    equal(os.listdir(point), [], "the folder is plain again")
+
+
+def new_ones_appear(store, tmp, point):
+    with mounted(store, point):
+        equal(os.readlink(point / "run/latest"), "1", "latest")
+        fd = os.open(point / "run/1/model/w.npy", os.O_RDONLY)
+        run("import", tmp / "m.safetensors", f"{store}:run/20")
+        check(wait_for(lambda: "20" in os.listdir(point / "run"), 3),
+              "a new checkpoint appears")
+        check(wait_for(lambda: os.readlink(point / "run/latest") == "20", 3),
+              "latest follows")
+        safetensors.numpy.save_file({"w": np.full(5000, 7.0)},
+                                    tmp / "n.safetensors")
+        run("import", "--replace", tmp / "n.safetensors", f"{store}:run/1")
+        equal(len(os.pread(fd, 1 << 20, 0)), 128 + 4 * 4000,
+              "what is open keeps the old bytes")
+        os.close(fd)
+        check(wait_for(lambda: np.load(point / "run/1/model/w.npy").size ==
+                       5000, 5), "a new open sees the new one")
+
+
+def main():
+    need_fuse()
+    with folder() as tmp:
+        safetensors.numpy.save_file(
+            {"w": np.arange(4000, dtype=np.float32)}, tmp / "m.safetensors")
+        store = new_store(tmp)
+        run("import", tmp / "m.safetensors", f"{store}:run/1")
+        (tmp / "m").mkdir()
+        refusals(store, tmp)
+        lives(store, tmp / "m")
+        foreground(store, tmp / "m")
+        busy_and_dead(store, tmp / "m")
+        new_ones_appear(store, tmp, tmp / "m")
+    done()
+
+
+main()

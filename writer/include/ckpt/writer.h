@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt/writer.h - save sharded state into a store.
+ *
+ *	ckpt_writer_open(store, opts)          once per training run
+ *	ckpt_save_begin(writer, desc)          the check phase: fails fast
+ *	ckpt_save_item / _tensor / _file       describe; nothing is copied
+ *	ckpt_save_start(save)                  capture goes on in background
+ *	ckpt_save_wait(save, CKPT_CAPTURED)    now the tensors may change
+ *	ckpt_save_wait(save, CKPT_DURABLE)     now a reader anywhere finds it
+ *	ckpt_save_free(save)
+ *
+ * Unless a call says otherwise: one thread at a time per save; texts and
+ * descriptions are copied during the call; nothing is durable before
+ * CKPT_DURABLE; a failed save never makes anything visible, and leaves the
+ * process and all older checkpoints as they were.
+ */
+#ifndef CKPT_WRITER_H
+#define CKPT_WRITER_H
+
+#include <ckpt/store.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ckpt_writer;
+struct ckpt_save;
+
+enum ckpt_codec {
+	CKPT_CODEC_RAW = 0,
+	CKPT_CODEC_ZSTD = 1,
+	CKPT_CODEC_AUTO = 255, /* raw, for now the same as CKPT_CODEC_RAW */
+};
+
+struct ckpt_writer_opts {
+	size_t size;          /* sizeof(struct ckpt_writer_opts) */
+	size_t staging_bytes; /* memory for bytes in flight; 0: 128 MiB */
+	enum ckpt_codec codec;
+	int zstd_level;       /* 0: 1 */
+	uint64_t pack_bytes;  /* a pack is sealed past this; 0: 2 GiB */
+};
+
+/**
+ * Open a writer on @store, which must outlive it. @opts may be NULL.
+ *
+ * Returns:     0; CKPT_EINVAL; CKPT_EPERM, the store is read-only.
+ */
+CKPT_API CKPT_MUST int ckpt_writer_open(struct ckpt_store *store,
+					const struct ckpt_writer_opts *opts,
+					struct ckpt_writer **out,
+					struct ckpt_err *err);
+
+/** Waits for saves in flight. Every save must have been freed. */
+CKPT_API void ckpt_writer_close(struct ckpt_writer *writer);
+
+/**
+ * Where the bytes of a tensor or file come from. A table of functions over
+ * the entry's bytes: the shard's boxes one after another, each in C order.
+ */
+struct ckpt_provider_ops {
+	size_t size;
+	/*
+	 * Put bytes [@off, @off + @len) at @dst. Called from the writer's own
+	 * threads, one at a time per provider, until CKPT_CAPTURED. Returns 0
+	 * or a negative enum ckpt_code with @err filled.
+	 */
+	int (*read)(void *ctx, uint64_t off, void *dst, size_t len,
+		    struct ckpt_err *err);
+	/*
+	 * Optional: the same bytes where they lie, when [@off, @off + @len)
+	 * is contiguous in host memory; else NULL.
+	 */
+	const void *(*borrow)(void *ctx, uint64_t off, size_t len);
+	/* Optional: called once, when the writer needs @ctx no more. */
+	void (*release)(void *ctx);
+};
+
+struct ckpt_provider {
+	const struct ckpt_provider_ops *ops;
+	void *ctx;
+};
+
+/**
+ * Host memory at @data, contiguous. @data stays the caller's and must not
+ * change until ckpt_save_wait(CKPT_CAPTURED) has returned 0.
+ */
+CKPT_API CKPT_MUST int ckpt_provider_host(const void *data, uint64_t bytes,
+					  struct ckpt_provider *out,
+					  struct ckpt_err *err);
+
+/**
+ * Host memory with @strides (bytes; may be negative or zero) between
+ * neighbours of each dimension of @shape; @data is element [0, ..., 0].
+ * Borrowed as with ckpt_provider_host(). Dtypes of whole bytes only.
+ */
+CKPT_API CKPT_MUST int ckpt_provider_strided(const void *data,
+					     enum ckpt_dtype dtype,
+					     const struct ckpt_shape *shape,
+					     const int64_t *strides,
+					     struct ckpt_provider *out,
+					     struct ckpt_err *err);
+
+/** @bytes bytes, copied during the call. */
+CKPT_API CKPT_MUST int ckpt_provider_bytes(const void *data, uint64_t bytes,
+					   struct ckpt_provider *out,
+					   struct ckpt_err *err);
+
+/**
+ * Bytes [@off, @off + @bytes) of the open file @fd, read with pread(2). @fd
+ * is borrowed until CKPT_CAPTURED. A file that ends early is CKPT_EIO.
+ */
+CKPT_API CKPT_MUST int ckpt_provider_file(int fd, uint64_t off, uint64_t bytes,
+					  struct ckpt_provider *out,
+					  struct ckpt_err *err);
+
+/** End a provider that was never handed to a save. */
+CKPT_API void ckpt_provider_release(struct ckpt_provider *provider);
+
+struct ckpt_save_desc {
+	size_t size;
+	const char *name;      /* checkpoint name: "gpt2-125m/4000" */
+	bool has_step;         /* false: a last component of digits is used */
+	uint64_t step;
+	const uint8_t *attempt; /* 16 random bytes all ranks share; NULL: solo */
+	const char *metadata;  /* JSON object or NULL */
+	const char *metrics;   /* JSON object or NULL */
+	const char *parent;    /* checkpoint this one follows, or NULL */
+	const char *program;   /* who saves, for people; NULL: "libckpt X.Y.Z" */
+	bool replace;          /* a checkpoint of this name may be replaced */
+};
+
+/**
+ * Begin a save: the check phase. Makes the staging folder (synced, S8), reads
+ * condemned/, and refuses what can be refused now.
+ *
+ * Blocks:      for a few small writes and syncs.
+ * Ownership:   *@out is the caller's; ckpt_save_free() ends it.
+ * Returns:     0; CKPT_EEXIST, the name is taken and @replace is false, or a
+ *              run has it, or a part of it is a checkpoint; CKPT_EINVAL, not a
+ *              legal name, or JSON that is no object; CKPT_ENOENT, no such
+ *              parent; CKPT_ENOSPC, CKPT_EPERM, CKPT_EIO.
+ */
+CKPT_API CKPT_MUST int ckpt_save_begin(struct ckpt_writer *writer,
+				       const struct ckpt_save_desc *desc,
+				       struct ckpt_save **out,
+				       struct ckpt_err *err);
+
+struct ckpt_item_desc {
+	size_t size;
+	const char *name;      /* one component; FORMAT.md says which */
+	enum ckpt_item_kind kind;
+	const char *separator; /* ".", "/" or ""; NULL: "." */
+	const char *metadata;  /* JSON object or NULL */
+};
+
+/** Add a checkpointable; *@out_item names it in the calls below. */
+CKPT_API CKPT_MUST int ckpt_save_item(struct ckpt_save *save,
+				      const struct ckpt_item_desc *desc,
+				      uint32_t *out_item,
+				      struct ckpt_err *err);
+
+struct ckpt_tensor_desc {
+	size_t size;
+	const char *name;      /* UTF-8, NUL allowed, <= 64 KiB */
+	size_t name_len;       /* SIZE_MAX: strlen(name) */
+	enum ckpt_dtype dtype;
+	struct ckpt_shape shape; /* global shape */
+	const struct ckpt_box *boxes; /* what this process holds */
+	uint32_t box_count;    /* 0: all of it */
+	uint32_t replica;      /* r of replicas that hold these boxes */
+	uint32_t replica_count; /* 0 or 1: not replicated */
+	const char *alias_of;  /* name of an earlier tensor of this item */
+	size_t alias_of_len;   /* SIZE_MAX: strlen */
+};
+
+/**
+ * Describe a tensor and where its bytes come from.
+ *
+ * Ownership:   @provider passes to the save, also on failure. For an alias it
+ *              must be NULL; for a tensor without bytes it may be.
+ * Returns:     0; CKPT_EINVAL, with names and numbers: a dtype, shape or box
+ *              that cannot be, a name given twice, bytes missing; CKPT_ELIMIT.
+ *              Other tensors of the save are unaffected.
+ */
+CKPT_API CKPT_MUST int ckpt_save_tensor(struct ckpt_save *save, uint32_t item,
+					const struct ckpt_tensor_desc *desc,
+					struct ckpt_provider *provider,
+					struct ckpt_err *err);
+
+/**
+ * Describe an opaque file of @bytes bytes in an item of kind FILES (or
+ * ORIGIN). @name is a '/'-separated path inside it; @media_type may be NULL.
+ */
+CKPT_API CKPT_MUST int ckpt_save_file(struct ckpt_save *save, uint32_t item,
+				      const char *name, const char *media_type,
+				      uint64_t bytes,
+				      struct ckpt_provider *provider,
+				      struct ckpt_err *err);
+
+/**
+ * Start saving everything described to @save.
+ *
+ * Blocks:      for the proof of coverage (S7) only; no tensor byte is copied.
+ * Buffers:     tensors stay borrowed, and must not be written to or freed,
+ *              until ckpt_save_wait(CKPT_CAPTURED) has returned 0, or
+ *              ckpt_save_abort() or ckpt_save_free() has returned.
+ * Returns:     0; CKPT_EINVAL, holes or overlaps, naming tensor and box;
+ *              CKPT_ESTATE, started before; CKPT_ENOMEM.
+ */
+CKPT_API CKPT_MUST int ckpt_save_start(struct ckpt_save *save,
+				       struct ckpt_err *err);
+
+enum ckpt_phase {
+	CKPT_CAPTURED = 1, /* the caller's buffers are not needed any more */
+	CKPT_DURABLE = 2,  /* published and synced: survives power loss */
+};
+
+/**
+ * Wait for @phase.
+ *
+ * Returns:     0; CKPT_EUNSURE, published, but the last sync failed: visible,
+ *              durability unknown; CKPT_EEXIST, another save took the name;
+ *              CKPT_ECANCELED, aborted; whatever stopped the save.
+ */
+CKPT_API CKPT_MUST int ckpt_save_wait(struct ckpt_save *save,
+				      enum ckpt_phase phase,
+				      struct ckpt_err *err);
+
+struct ckpt_save_progress {
+	uint64_t bytes_total;    /* raw bytes described */
+	uint64_t bytes_captured;
+	uint64_t bytes_new;      /* raw bytes the store did not have */
+	uint64_t bytes_written;  /* bytes appended to packs */
+	uint64_t chunk_count;
+	uint64_t chunk_new_count;
+};
+
+/** A snapshot; any thread. */
+CKPT_API void ckpt_save_progress(const struct ckpt_save *save,
+				 struct ckpt_save_progress *out);
+
+/** The uuid the checkpoint has, or will have when published. */
+CKPT_API const uint8_t *ckpt_save_uuid(const struct ckpt_save *save);
+
+/**
+ * Give the save up. On return buffers are free, staging is removed as far as
+ * possible. A save that is published already stays. Any thread.
+ */
+CKPT_API void ckpt_save_abort(struct ckpt_save *save);
+
+/** End @save; aborts it unless it is done. NULL is allowed. */
+CKPT_API void ckpt_save_free(struct ckpt_save *save);
+
+/* ---- import ---------------------------------------------------------- */
+
+struct ckpt_import_opts {
+	size_t size;
+	const char *item;      /* NULL: "model" */
+	const char *metadata;  /* JSON object for the checkpoint, or NULL */
+	bool has_step;
+	uint64_t step;
+	bool replace;
+	void (*on_progress)(void *ctx, const struct ckpt_save_progress *p);
+	void *ctx;
+};
+
+struct ckpt_import_result {
+	uint64_t tensor_count;
+	uint64_t alias_count;
+	struct ckpt_save_progress progress;
+};
+
+/**
+ * Import one safetensors file as checkpoint @name: all or nothing.
+ *
+ * Tensors go to one item; its metadata is the file's __metadata__. Names that
+ * __metadata__ maps to a kept tensor (safetensors.torch.save_model) become
+ * aliases. The header's bytes are kept in an item of kind ORIGIN.
+ *
+ * Blocks:      until the checkpoint is durable.
+ * Returns:     0; CKPT_EFORMAT, the file breaks the format: what and where;
+ *              CKPT_ELIMIT; CKPT_EIO, unreadable or changed meanwhile; and
+ *              all that ckpt_save_begin() and ckpt_save_wait() return.
+ */
+CKPT_API CKPT_MUST int
+ckpt_import_safetensors(struct ckpt_writer *writer, const char *path,
+			const char *name, const struct ckpt_import_opts *opts,
+			struct ckpt_import_result *out, struct ckpt_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
