@@ -192,8 +192,20 @@ static int place_dest(const char *dest, const char *source, bool folder,
 	return 0;
 }
 
+/* Is folder @dir @store itself, or below it? */
+static bool inside(const char *dir, const char *store)
+{
+	CKB_FREE char *a = realpath(dir, NULL);
+	CKB_FREE char *b = realpath(store, NULL);
+	size_t len = b ? strlen(b) : 0;
+
+	return a && b && strncmp(a, b, len) == 0 &&
+	       (a[len] == '\0' || a[len] == '/');
+}
+
 static int export_node(struct export *x, struct ckv_node *node,
-		       const char *path, struct ckpt_err *err)
+		       const char *store, const char *path,
+		       struct ckpt_err *err)
 {
 	CKB_FREE char *parent = strdup(path);
 	CKB_FREE char *temp = NULL;
@@ -211,6 +223,9 @@ static int export_node(struct export *x, struct ckv_node *node,
 
 	if (fd < 0)
 		return ckb_err_sys(err, errno, "cannot export to '%s'", path);
+	if (inside(slash ? parent : ".", store))
+		return ckb_err(err, CKPT_EINVAL, "cannot export to '%s': it "
+			       "lies inside the store", path);
 	int rc = copy_node(x, node, fd, temp, path, err);
 
 	if (rc == 0 && renameat(fd, temp, fd, base) != 0)
@@ -246,7 +261,7 @@ static int run_place(const struct cli *cli, const struct cli_place *place,
 				&path, err);
 	cli_progress_init(&x.progress, cli, "exporting");
 	if (rc == 0)
-		rc = export_node(&x, node, path, err);
+		rc = export_node(&x, node, place->store, path, err);
 	cli_progress_end(&x.progress);
 	if (rc == 0 && cli->json)
 		printf("{\"files\": %ju, \"bytes\": %ju}\n",

@@ -23,23 +23,27 @@ struct ckc_codec {
 int ckc_codec_new(enum ckf_codec codec, int level, struct ckc_codec **out,
 		  struct ckpt_err *err)
 {
-	struct ckc_codec *c = calloc(1, sizeof(*c));
+	struct ckc_codec *c;
+	bool zstd = codec == CKF_CODEC_ZSTD;
 
 	*out = NULL;
+	CKB_REQUIRE(zstd || codec == CKF_CODEC_RAW);
+	/* zstd itself would take the nearest level and not tell */
+	if (zstd && (level < ZSTD_minCLevel() || level > ZSTD_maxCLevel()))
+		return ckb_err(err, CKPT_EINVAL, "zstd has no level %d: it "
+			       "must be between %d and %d", level,
+			       ZSTD_minCLevel(), ZSTD_maxCLevel());
+	c = calloc(1, sizeof(*c));
 	if (!c)
 		return ckb_err_nomem(err);
 	c->codec = codec;
-	if (codec == CKF_CODEC_ZSTD) {
+	if (zstd) {
 		c->zstd = ZSTD_createCCtx();
-		if (!c->zstd) {
-			free(c);
-			return ckb_err_nomem(err);
-		}
-		if (ZSTD_isError(ZSTD_CCtx_setParameter(
+		if (!c->zstd ||
+		    ZSTD_isError(ZSTD_CCtx_setParameter(
 			    c->zstd, ZSTD_c_compressionLevel, level))) {
 			ckc_codec_free(c);
-			return ckb_err(err, CKPT_EINVAL, "zstd has no level "
-				       "%d", level);
+			return ckb_err_nomem(err);
 		}
 	}
 	*out = c;
@@ -86,6 +90,7 @@ int ckc_cell_encode(struct ckc_codec *c, const void *raw, size_t len,
 int ckc_cell_decode(const struct ckf_cell *cell, const void *stored, void *dst,
 		    size_t raw_len, struct ckpt_err *err)
 {
+	CKB_REQUIRE(cell->stored_len <= CKB_CELL_BYTES);
 	if (ckb_xxh3(stored, cell->stored_len) != cell->xxh3)
 		return ckb_err(err, CKPT_ECORRUPT, "stored bytes do not match "
 			       "their checksum");

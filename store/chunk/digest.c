@@ -9,12 +9,25 @@
 #include "chunk/digest.h"
 
 #include <openssl/evp.h>
+#include <pthread.h>
 
 /* Fetched once and kept: looking the algorithm up costs more than a small
  * hash does. */
+static const EVP_MD *fetched;
+
+static void fetch(void)
+{
+	fetched = EVP_MD_fetch(NULL, "SHA256", NULL);
+	if (!fetched)
+		fetched = EVP_sha256();
+}
+
 static const EVP_MD *md(void)
 {
-	return EVP_sha256();
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, fetch);
+	return fetched;
 }
 
 struct ckc_sha256 {

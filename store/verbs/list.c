@@ -39,13 +39,15 @@ int cks_name_stat(struct ckpt_store *s, const char *name, bool *out_is_run,
 {
 	char path[CKS_NAME_PATH_BYTES];
 	struct stat st;
-	int rc = ckf_checkpoint_name(name, err);
+	int rc = *name ? ckf_checkpoint_name(name, err) : 0;
 
 	if (rc < 0)
 		return rc;
 	cks_name_path(path, name);
-	for (char *at = path + strlen("checkpoints/");;) {
-		char *slash = strchr(at, '/');
+	if (*name == '\0')
+		path[strlen("checkpoints")] = '\0'; /* the top itself */
+	for (char *at = path + (*name ? strlen("checkpoints/") : 0);;) {
+		char *slash = *name ? strchr(at, '/') : NULL;
 
 		if (slash)
 			*slash = '\0';
@@ -65,7 +67,8 @@ int cks_name_stat(struct ckpt_store *s, const char *name, bool *out_is_run,
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
 		return CKPT_ENOENT;
 	*out_is_run = S_ISDIR(st.st_mode);
-	*out_stat = st;
+	if (out_stat)
+		*out_stat = st;
 	return 0;
 }
 

@@ -44,7 +44,8 @@ typedef int (*cks_walk_fn)(void *ctx, const char *name);
 CKB_MUST int cks_store_walk(struct ckpt_store *s, cks_walk_fn fn, void *ctx,
 			    struct ckpt_err *err);
 
-/* What lies at checkpoints/@name. CKPT_ENOENT without message: nothing. */
+/* What lies at checkpoints/@name ("": the top; @out_stat may be NULL). CKPT_ENOENT without
+ * message: nothing. */
 CKB_MUST int cks_name_stat(struct ckpt_store *s, const char *name,
 			   bool *out_is_run, struct stat *out_stat,
 			   struct ckpt_err *err);

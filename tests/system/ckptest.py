@@ -126,7 +126,7 @@ def unescape(text):
 def expected(path):
     """[(name, dtype, shape, nbytes, sha256)] of an expected.tsv."""
     rows = []
-    for line in path.read_text(newline="\n").split("\n"):
+    for line in path.read_bytes().decode().split("\n"):
         if line:
             name, dtype, shape, nbytes, sha = line.split("\t")
             rows.append((unescape(name), dtype, shape, int(nbytes), sha))

@@ -41,7 +41,7 @@ def by_mount(point, name, rows):
     base = os.fsencode(point) + b"/" + name.encode() + b"/model/"
     for tensor, dtype, shape, nbytes, want in rows:
         path = base + tree_path(tensor)
-        if dtype.startswith("F6"):
+        if dtype.startswith("F6_"):
             check(not os.path.exists(path), f"{tensor}: F6 has no .npy")
             continue
         try:
