@@ -1,175 +1,549 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * describe.c - the manifest of a save: order, roots, layouts, rows.
+ * describe.c - items, tensors and files as the caller describes them.
  *
- * Entries stand item by item, so that an item is one range; within an item they
- * keep the caller's order, and an alias stays behind what it names.
+ * Each description is checked on its own, copied, and changes nothing on disk;
+ * a bad one is refused with names and numbers and leaves the others as they
+ * are. What is refused: names, dtypes, shapes and boxes that cannot be; a name
+ * given twice in its item; a provider with more or fewer bytes than the boxes
+ * have, so that padding never becomes data; data that is missing; an alias of
+ * what it cannot be an alias of. Whether the boxes cover the tensor is asked
+ * at start, when all are known.
+ *
+ * Providers pass to the save with the call, also when it fails, and are
+ * released exactly once on every path. Lengths are checked before use (S10).
+ * Threads: the caller's.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "catalog/manifest.h"
-#include "chunk/digest.h"
+#include "base/hash.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "format/config.h"
+#include "format/name.h"
 #include "save.h"
+#include "tensor/box.h"
 
-static int by_item(const void *a, const void *b)
+bool ckw_copy_text(char **to, const char *from)
 {
-	const struct ckw_tensor *x = *(struct ckw_tensor *const *)a;
-	const struct ckw_tensor *y = *(struct ckw_tensor *const *)b;
-
-	if (x->item != y->item)
-		return x->item < y->item ? -1 : 1;
-	return (x > y) - (x < y); /* as described */
+	*to = from ? strdup(from) : NULL;
+	return !from || *to;
 }
 
-int ckw_order(struct ckpt_save *s, struct ckpt_err *err)
+int ckw_check_json(const char *text, const char *what, struct ckpt_err *err)
 {
-	size_t n = s->tensor_count;
-	CKB_FREE struct ckw_tensor **order = calloc(n + 1, sizeof(*order));
-	CKB_FREE size_t *place = calloc(n + 1, sizeof(*place));
-	struct ckw_tensor *sorted = calloc(n + 1, sizeof(*sorted));
-
-	if (!order || !place || !sorted) {
-		free(sorted);
-		return ckb_err_nomem(err);
-	}
-	for (size_t i = 0; i < n; i++)
-		order[i] = &s->tensors[i];
-	qsort(order, n, sizeof(*order), by_item);
-	for (size_t i = 0; i < n; i++) {
-		place[order[i] - s->tensors] = i;
-		sorted[i] = *order[i];
-	}
-	for (size_t i = 0; i < n; i++)
-		if (sorted[i].alias_of != SIZE_MAX)
-			sorted[i].alias_of = place[sorted[i].alias_of];
-	free(s->tensors);
-	s->tensors = sorted;
-	return 0;
+	if (text && strnlen(text, CKB_JSON_MAX + 1) > CKB_JSON_MAX)
+		return ckb_err(err, CKPT_ELIMIT, "%s has more than %u bytes",
+			       what, CKB_JSON_MAX);
+	return ckf_json_object(text, what, err);
 }
 
-/* The root of a tensor whose tiles are all whole (DESIGN 6). */
-static int make_root(struct ckw_tensor *t, struct ckpt_err *err)
+static bool room(void *array, size_t count, size_t *cap, size_t each)
 {
-	CKB_BUF struct ckb_buf input = { 0 };
-	size_t n = t->chunks.len / CKF_CHUNK_ENTRY_BYTES;
+	void **p = array;
 
-	if (t->media_type)
-		return 0;
-	ckf_root_preamble(t->dtype, t->shape, &input);
-	for (size_t i = 0; i < n; i++) {
-		struct ckf_chunk_entry e;
-		int rc = ckf_chunk_entry_decode(
-			t->chunks.data + i * CKF_CHUNK_ENTRY_BYTES, &e, err);
+	if (count < *cap)
+		return true;
+	size_t more = *cap ? *cap * 2 : 16;
+	void *grown = realloc(*p, more * each);
 
-		if (rc < 0)
-			return rc;
-		if (e.shard != CKF_WHOLE_TILE)
-			return 0;
-		ckb_buf_put(&input, e.digest, sizeof(e.digest));
-	}
-	if (input.failed)
-		return ckb_err_nomem(err);
-	ckc_sha256(input.data, input.len, t->root);
-	t->has_root = true;
-	return 0;
+	if (!grown)
+		return false;
+	*p = grown;
+	*cap = more;
+	return true;
 }
 
-static int add_layout(struct ckq_build *b, const struct ckw_tensor *t,
-		      uint64_t *out_id, struct ckpt_err *err)
-{
-	struct ckf_layout l = { .ndim = t->boxes[0].ndim, .world = 1,
-				.shard_count = t->box_count };
-	CKB_BUF struct ckb_buf blob = { 0 };
+/* ---- items ---- */
 
-	l.shards = calloc(t->box_count, sizeof(*l.shards));
-	if (!l.shards)
-		return ckb_err_nomem(err);
-	for (uint32_t i = 0; i < t->box_count; i++)
-		l.shards[i] = (struct ckf_shard){
-			.replica = t->replica,
-			.replica_count = t->replica_count,
-			.origin = t->boxes[i].origin,
-			.extent = t->boxes[i].extent,
-		};
-	ckf_layout_encode(&l, &blob);
-	free(l.shards);
-	return blob.failed ? ckb_err_nomem(err)
-			   : ckq_build_layout(b, blob.data, blob.len, out_id,
-					      err);
+void ckw_item_fini(struct ckw_item *item)
+{
+	free(item->name);
+	free(item->separator);
+	free(item->metadata);
 }
 
-static int add_tensor(struct ckpt_save *s, struct ckq_build *b,
-		      struct ckw_tensor *t, struct ckpt_err *err)
+static int check_item_desc(const struct ckpt_save *s,
+			   const struct ckpt_item_desc *d,
+			   const char *separator, struct ckpt_err *err)
 {
-	const struct ckw_tensor *a = t->alias_of == SIZE_MAX
-					     ? t : &s->tensors[t->alias_of];
-	struct ckq_tensor row = {
-		.item = t->item, .name = t->name, .name_len = t->name_len,
-		.dtype = t->dtype, .bytes = t->bytes,
-		.media_type = t->media_type,
-		.has_alias = t->alias_of != SIZE_MAX,
-		.alias_of = t->alias_of == SIZE_MAX ? 0 : t->alias_of,
-		.chunks = t->chunks.data, .chunks_len = t->chunks.len,
-	};
-	int rc = row.has_alias ? 0 : make_root(t, err);
+	if (d->size < sizeof(*d))
+		return ckb_err(err, CKPT_EINVAL, "ckpt_item_desc.size is %zu, "
+			       "not %zu", d->size, sizeof(*d));
+	if (!d->name)
+		return ckb_err(err, CKPT_EINVAL, "an item has no name");
+	int rc = ckf_item_name(d->name, d->kind == CKPT_ITEM_ORIGIN, err);
 
-	if (rc == 0 && t->box_count > 0) {
-		row.has_layout = true;
-		rc = add_layout(b, t, &row.layout, err);
-	}
 	if (rc < 0)
 		return rc;
-	row.shape.ndim = t->shape->ndim;
-	memcpy(row.shape.dim, t->shape->dim,
-	       t->shape->ndim * sizeof(row.shape.dim[0]));
-	row.stats = a->stats;
-	row.has_root = a->has_root;
-	memcpy(row.root, a->root, sizeof(row.root));
-	return ckq_build_tensor(b, &row, err);
+	if (d->kind < CKPT_ITEM_TENSORS || d->kind > CKPT_ITEM_ORIGIN)
+		return ckb_err(err, CKPT_EINVAL, "item '%s' is of no kind",
+			       d->name);
+	if (strlen(separator) > 1 || *separator < 0 || *separator == 127 ||
+	    (*separator > 0 && *separator < 32))
+		return ckb_err(err, CKPT_EINVAL, "item '%s': the separator is "
+			       "one printable ASCII character or none",
+			       d->name);
+	for (size_t i = 0; i < s->item_count; i++)
+		if (strcmp(s->items[i].name, d->name) == 0)
+			return ckb_err(err, CKPT_EINVAL, "item '%s' is given "
+				       "twice", d->name);
+	return ckw_check_json(d->metadata, "the item's metadata", err);
 }
 
-static int add_rows(struct ckpt_save *s, struct ckq_build *b,
+int ckpt_save_item(struct ckpt_save *s, const struct ckpt_item_desc *d,
+		   uint32_t *out_item, struct ckpt_err *err)
+{
+	const char *separator = d->separator ? d->separator : ".";
+	int rc = ckw_describing(s, err);
+
+	if (rc == 0)
+		rc = check_item_desc(s, d, separator, err);
+	if (rc < 0)
+		return rc;
+	if (s->item_count >= UINT32_MAX)
+		return ckb_err(err, CKPT_ELIMIT, "too many items");
+	if (!room(&s->items, s->item_count, &s->item_cap, sizeof(*s->items)))
+		return ckb_err_nomem(err);
+	struct ckw_item *it = &s->items[s->item_count];
+
+	*it = (struct ckw_item){ .kind = d->kind };
+	if (!ckw_copy_text(&it->name, d->name) ||
+	    !ckw_copy_text(&it->separator, separator) ||
+	    !ckw_copy_text(&it->metadata, d->metadata)) {
+		ckw_item_fini(it);
+		return ckb_err_nomem(err);
+	}
+	*out_item = (uint32_t)s->item_count++;
+	return 0;
+}
+
+static int check_item(const struct ckpt_save *s, uint32_t item, bool tensor,
+		      struct ckpt_err *err)
+{
+	if (item >= s->item_count)
+		return ckb_err(err, CKPT_EINVAL, "there is no item %u", item);
+	bool takes = s->items[item].kind == CKPT_ITEM_TENSORS;
+
+	return takes == tensor ? 0
+	     : ckb_err(err, CKPT_EINVAL, "item '%s' takes %s",
+		       s->items[item].name, takes ? "tensors, not files"
+						  : "files, not tensors");
+}
+
+/* ---- names: an open-addressing set of entry numbers plus one ---- */
+
+static size_t name_slot(const struct ckpt_save *s, uint32_t item,
+			const char *name, size_t len)
+{
+	uint64_t h = ckb_xxh3_u32(item, name, len);
+	size_t at = (size_t)h & (s->names_cap - 1);
+
+	while (s->names[at]) {
+		const struct ckw_tensor *t = &s->tensors[s->names[at] - 1];
+
+		if (t->item == item && t->name_len == len &&
+		    memcmp(t->name, name, len) == 0)
+			break;
+		at = (at + 1) & (s->names_cap - 1);
+	}
+	return at;
+}
+
+static bool grow_names(struct ckpt_save *s)
+{
+	size_t cap = s->names_cap ? s->names_cap * 2 : 256;
+
+	if ((s->tensor_count + 1) * 2 <= s->names_cap)
+		return true;
+	uint32_t *grown = calloc(cap, sizeof(*grown));
+
+	if (!grown)
+		return false;
+	free(s->names);
+	s->names = grown;
+	s->names_cap = cap;
+	for (size_t i = 0; i < s->tensor_count; i++) {
+		const struct ckw_tensor *t = &s->tensors[i];
+
+		s->names[name_slot(s, t->item, t->name, t->name_len)] =
+			(uint32_t)i + 1;
+	}
+	return true;
+}
+
+/* The entry of this name, or SIZE_MAX. */
+static size_t find_name(const struct ckpt_save *s, uint32_t item,
+			const char *name, size_t len)
+{
+	if (s->names_cap == 0)
+		return SIZE_MAX;
+	uint32_t n = s->names[name_slot(s, item, name, len)];
+
+	return n ? n - 1 : SIZE_MAX;
+}
+
+/* ---- entries ---- */
+
+void ckw_tensor_fini(struct ckw_tensor *t)
+{
+	ckpt_provider_release(&t->provider);
+	free(t->name);
+	free(t->shape);
+	free(t->boxes);
+	free(t->media_type);
+	ckb_buf_fini(&t->chunks);
+}
+
+int ckw_grid(const struct ckw_tensor *t, struct ckt_grid *out,
+	     struct ckpt_err *err)
+{
+	if (!t->media_type)
+		return ckt_grid_init(out, t->dtype, t->shape, err);
+	ckt_grid_init_file(out, t->bytes);
+	return 0;
+}
+
+void ckw_box(const struct ckw_tensor *t, const struct ckt_grid *grid,
+	     uint32_t i, struct ckpt_box *out)
+{
+	const uint64_t *b = t->boxes + 2 * (size_t)i * t->box_ndim;
+	size_t half = t->box_ndim * sizeof(*b);
+
+	if (!t->boxes) {
+		ckt_box_whole(out, grid->ndim, grid->shape);
+		return;
+	}
+	out->ndim = t->box_ndim;
+	memcpy(out->origin, b, half);
+	memcpy(out->extent, b + t->box_ndim, half);
+}
+
+/* Take the provider out of the caller's hands, whatever happens. */
+static struct ckpt_provider take_provider(struct ckpt_provider *p)
+{
+	struct ckpt_provider mine = { NULL, NULL };
+
+	if (p) {
+		mine = *p;
+		*p = (struct ckpt_provider){ NULL, NULL };
+	}
+	return mine;
+}
+
+/* A usable table with exactly @bytes bytes behind it. */
+static int check_provider(const struct ckpt_provider *p, uint64_t bytes,
+			  struct ckpt_err *err)
+{
+	const struct ckpt_provider_ops *ops = p->ops;
+
+	if (!ops)
+		return bytes == 0 ? 0
+		     : ckb_err(err, CKPT_EINVAL, "no data: it has %ju bytes "
+			       "and no provider", (uintmax_t)bytes);
+	if (ops->size < offsetof(struct ckpt_provider_ops, bytes) ||
+	    !ops->read)
+		return ckb_err(err, CKPT_EINVAL, "its provider's table has no "
+			       "read function or too small a size");
+	if (ops->size < sizeof(*ops) || !ops->bytes)
+		return 0;
+	uint64_t have = ops->bytes(p->ctx);
+
+	return have == bytes ? 0
+	     : ckb_err(err, CKPT_EINVAL, "its provider has %ju bytes, but its "
+		       "%ju bytes are described", (uintmax_t)have,
+		       (uintmax_t)bytes);
+}
+
+static bool take_name(struct ckw_tensor *t, const char *name, size_t len)
+{
+	t->name = malloc(len + 1);
+	if (!t->name)
+		return false;
+	memcpy(t->name, name, len);
+	t->name[len] = '\0';
+	t->name_len = len;
+	return true;
+}
+
+/* Only the dims that are there: a million tensors have shapes. */
+static bool take_shape(struct ckw_tensor *t, uint32_t ndim,
+		       const uint64_t *dims)
+{
+	size_t len = ndim * sizeof(*dims);
+
+	t->shape = malloc(offsetof(struct ckpt_shape, dim) + len);
+	if (!t->shape)
+		return false;
+	t->shape->ndim = ndim;
+	memcpy(t->shape->dim, dims, len);
+	return true;
+}
+
+/* Add @t (moved in) unless its name is taken. */
+static int add(struct ckpt_save *s, struct ckw_tensor *t, uint64_t bytes,
+	       struct ckpt_err *err)
+{
+	if (find_name(s, t->item, t->name, t->name_len) != SIZE_MAX)
+		return ckb_err(err, CKPT_EINVAL, "it is given twice in item "
+			       "'%s'", s->items[t->item].name);
+	if (s->tensor_count >= UINT32_MAX - 1)
+		return ckb_err(err, CKPT_ELIMIT, "there are too many entries");
+	if (!grow_names(s) ||
+	    !room(&s->tensors, s->tensor_count, &s->tensor_cap,
+		  sizeof(*s->tensors)))
+		return ckb_err_nomem(err);
+	s->names[name_slot(s, t->item, t->name, t->name_len)] =
+		(uint32_t)s->tensor_count + 1;
+	s->tensors[s->tensor_count++] = *t;
+	atomic_fetch_add_explicit(&s->total, bytes, memory_order_relaxed);
+	return 0;
+}
+
+/* ---- tensors ---- */
+
+static int check_alias(const struct ckpt_save *s, struct ckw_tensor *t,
+		       const struct ckpt_tensor_desc *d, struct ckpt_err *err)
+{
+	size_t len = d->alias_of_len == SIZE_MAX ? strlen(d->alias_of)
+						 : d->alias_of_len;
+	char q[CKB_QUOTE_BYTES];
+
+	t->alias_of = len <= CKB_TENSOR_NAME_MAX
+			      ? find_name(s, t->item, d->alias_of, len)
+			      : SIZE_MAX;
+	ckb_quote(q, sizeof(q), d->alias_of, len);
+	if (t->alias_of == SIZE_MAX)
+		return ckb_err(err, CKPT_EINVAL, "it is an alias of '%s', "
+			       "which is not described", q);
+	const struct ckw_tensor *a = &s->tensors[t->alias_of];
+
+	if (a->alias_of != SIZE_MAX)
+		return ckb_err(err, CKPT_EINVAL, "it is an alias of '%s', "
+			       "which is an alias itself", q);
+	if (a->dtype != t->dtype || a->shape->ndim != t->shape->ndim ||
+	    memcmp(a->shape->dim, t->shape->dim,
+		   t->shape->ndim * sizeof(uint64_t)) != 0)
+		return ckb_err(err, CKPT_EINVAL, "it is an alias of '%s', "
+			       "whose dtype or shape differs", q);
+	if (t->provider.ops)
+		return ckb_err(err, CKPT_EINVAL, "an alias has no bytes of "
+			       "its own, yet a provider is given");
+	return 0;
+}
+
+static void put_box(struct ckw_tensor *t, uint32_t i,
+		    const struct ckpt_box *box)
+{
+	uint64_t *to = t->boxes + 2 * (size_t)i * t->box_ndim;
+	size_t half = t->box_ndim * sizeof(*to);
+
+	memcpy(to, box->origin, half);
+	memcpy(to + t->box_ndim, box->extent, half);
+}
+
+/* One whole box that nobody else holds is no layout. */
+static void drop_plain_box(struct ckw_tensor *t, const struct ckt_grid *grid)
+{
+	struct ckpt_box whole, box;
+
+	if (t->box_count != 1 || t->replica_count != 1)
+		return;
+	ckt_box_whole(&whole, grid->ndim, grid->shape);
+	ckw_box(t, grid, 0, &box);
+	if (!ckt_box_equal(&whole, &box))
+		return;
+	free(t->boxes);
+	t->boxes = NULL;
+	t->box_count = 0;
+}
+
+/* The boxes as given -> storage space; *@out_bytes: what they hold. */
+static int take_boxes(struct ckw_tensor *t, const struct ckpt_tensor_desc *d,
+		      uint64_t *out_bytes, struct ckpt_err *err)
+{
+	struct ckt_grid grid;
+	struct ckpt_box box;
+	int rc = ckt_grid_init(&grid, t->dtype, t->shape, err);
+
+	*out_bytes = t->bytes;
+	if (rc < 0 || (d->box_count == 0 && t->replica_count == 1))
+		return rc;
+	if (d->box_count > CKB_SHARD_MAX)
+		return ckb_err(err, CKPT_ELIMIT, "%u boxes are more than %u",
+			       d->box_count, CKB_SHARD_MAX);
+	if (d->box_count > 0 && !d->boxes)
+		return ckb_err(err, CKPT_EINVAL, "%u boxes are counted, and "
+			       "none is given", d->box_count);
+	t->box_count = d->box_count ? d->box_count : 1;
+	t->box_ndim = grid.ndim;
+	t->boxes = calloc((size_t)t->box_count * 2 * grid.ndim + 1,
+			  sizeof(*t->boxes));
+	if (!t->boxes)
+		return ckb_err_nomem(err);
+	if (d->box_count == 0) {
+		ckt_box_whole(&box, grid.ndim, grid.shape);
+		put_box(t, 0, &box);
+		return 0;
+	}
+	*out_bytes = 0;
+	for (uint32_t i = 0; i < d->box_count; i++) {
+		rc = ckt_grid_box(&grid, t->dtype, t->shape, &d->boxes[i],
+				  &box, err);
+		if (rc < 0)
+			return rc;
+		put_box(t, i, &box);
+		/* a million boxes of 2^63 bytes pass 2^64: overlaps, which
+		 * start refuses; here they must not come out as small */
+		if (!ckb_add_u64(*out_bytes,
+				 ckt_box_bytes(&box, grid.item_bytes),
+				 out_bytes))
+			return ckb_err(err, CKPT_EINVAL, "its boxes overlap: "
+				       "they hold more than 2^64 bytes");
+	}
+	drop_plain_box(t, &grid);
+	return 0;
+}
+
+static int describe(struct ckpt_save *s, struct ckw_tensor *t,
+		    const struct ckpt_tensor_desc *d, uint64_t *out_bytes,
 		    struct ckpt_err *err)
 {
-	int rc = 0;
+	int rc = ckf_tensor_name(t->name, t->name_len, err);
 
-	for (size_t i = 0; rc == 0 && i < s->item_count; i++)
-		rc = ckq_build_item(b, s->items[i].name, s->items[i].kind,
-				    s->items[i].separator,
-				    s->items[i].metadata, err);
-	for (size_t i = 0; rc == 0 && i < s->pack_count; i++)
-		rc = ckq_build_pack(b, s->packs[i], err);
-	for (size_t i = 0; rc == 0 && i < s->tensor_count; i++)
-		rc = add_tensor(s, b, &s->tensors[i], err);
+	if (rc == 0)
+		rc = ckt_shape_bytes(d->dtype, &d->shape, &t->bytes, err);
+	if (rc < 0)
+		return rc;
+	t->dtype = d->dtype;
+	if (!take_shape(t, d->shape.ndim, d->shape.dim))
+		return ckb_err_nomem(err);
+	t->replica_count = d->replica_count ? d->replica_count : 1;
+	t->replica = d->replica;
+	if (t->replica >= t->replica_count)
+		return ckb_err(err, CKPT_EINVAL, "replica %u of %u cannot be: "
+			       "they count from 0", t->replica,
+			       t->replica_count);
+	*out_bytes = 0;
+	if (d->alias_of)
+		return check_alias(s, t, d, err);
+	rc = take_boxes(t, d, out_bytes, err);
+	return rc == 0 ? check_provider(&t->provider, *out_bytes, err) : rc;
+}
+
+static int check_tensor_desc(const struct ckpt_tensor_desc *d, size_t *out_len,
+			     struct ckpt_err *err)
+{
+	if (d->size < sizeof(*d))
+		return ckb_err(err, CKPT_EINVAL, "ckpt_tensor_desc.size is "
+			       "%zu, not %zu", d->size, sizeof(*d));
+	if (!d->name)
+		return ckb_err(err, CKPT_EINVAL, "a tensor has no name");
+	*out_len = d->name_len == SIZE_MAX ? strlen(d->name) : d->name_len;
+	/* before it is copied: a length that is no length ends here (S10) */
+	return *out_len <= CKB_TENSOR_NAME_MAX
+		       ? 0 : ckf_tensor_name(d->name, *out_len, err);
+}
+
+int ckpt_save_tensor(struct ckpt_save *s, uint32_t item,
+		     const struct ckpt_tensor_desc *d,
+		     struct ckpt_provider *provider, struct ckpt_err *err)
+{
+	struct ckw_tensor t = { .item = item, .alias_of = SIZE_MAX,
+				.provider = take_provider(provider) };
+	char q[CKB_QUOTE_BYTES];
+	uint64_t bytes = 0;
+	size_t len = 0;
+	int rc = ckw_describing(s, err);
+
+	if (rc == 0)
+		rc = check_item(s, item, true, err);
+	if (rc == 0)
+		rc = check_tensor_desc(d, &len, err);
+	if (rc == 0 && !take_name(&t, d->name, len))
+		rc = ckb_err_nomem(err);
+	if (rc == 0) {
+		rc = describe(s, &t, d, &bytes, err);
+		if (rc == 0)
+			rc = add(s, &t, bytes, err);
+		if (rc < 0)
+			ckb_err_prefix(err, rc, "tensor '%s'",
+				       ckb_quote(q, sizeof(q), t.name,
+						 t.name_len));
+	}
+	if (rc < 0)
+		ckw_tensor_fini(&t);
 	return rc;
 }
 
-int ckw_manifest(struct ckpt_save *s, struct ckb_buf *out, uint64_t *out_seq,
-		 struct ckpt_err *err)
-{
-	struct ckpt_store *store = s->writer->store;
-	const struct ckb_sys *sys = cks_store_sys(store);
-	struct ckq_facts f = {
-		.generation = 1, .has_step = s->has_step, .step = s->step,
-		.created_ns = sys->now_ns(sys), .has_parent = s->has_parent,
-		.saved_as = s->name, .metadata = s->metadata,
-		.metrics = s->metrics, .writer = s->program, .tile_rule = 1,
-	};
-	struct ckq_build *b = NULL;
-	int rc = cks_store_last_seq(store, &f.seq, err);
+/* ---- files ---- */
 
+/* A path inside the item: what a folder could hold. */
+static int check_path(const char *name, struct ckpt_err *err)
+{
+	for (const char *at = name;; at++) {
+		size_t len = strcspn(at, "/");
+
+		if (len == 0 || (len == 1 && at[0] == '.') ||
+		    (len == 2 && at[0] == '.' && at[1] == '.'))
+			return ckb_err(err, CKPT_EINVAL, "it is no path "
+				       "inside an item: a component is empty, "
+				       "'.' or '..'");
+		at += len;
+		if (*at == '\0')
+			return 0;
+	}
+}
+
+static int describe_file(struct ckw_tensor *t, const char *media_type,
+			 struct ckpt_err *err)
+{
+	size_t len = strlen(media_type);
+	int rc = ckf_tensor_name(t->name, t->name_len, err);
+
+	if (rc == 0)
+		rc = check_path(t->name, err);
 	if (rc < 0)
 		return rc;
-	*out_seq = ++f.seq;
-	memcpy(f.uuid, s->uuid, sizeof(f.uuid));
-	memcpy(f.store_uuid, ckpt_store_uuid(store), sizeof(f.store_uuid));
-	memcpy(f.parent, s->parent, sizeof(f.parent));
-	rc = ckq_build_new(&f, &b, err);
+	if (len > CKB_MEDIA_TYPE_MAX || !ckb_utf8_ok(media_type, len))
+		return ckb_err(err, CKPT_EINVAL, "its media type is over %u "
+			       "bytes or not UTF-8", CKB_MEDIA_TYPE_MAX);
+	if (t->bytes > INT64_MAX)
+		return ckb_err(err, CKPT_ELIMIT, "it has 2^63 bytes or more");
+	if (!ckw_copy_text(&t->media_type, media_type) ||
+	    !take_shape(t, 1, &t->bytes))
+		return ckb_err_nomem(err);
+	return check_provider(&t->provider, t->bytes, err);
+}
+
+int ckpt_save_file(struct ckpt_save *s, uint32_t item, const char *name,
+		   const char *media_type, uint64_t bytes,
+		   struct ckpt_provider *provider, struct ckpt_err *err)
+{
+	struct ckw_tensor t = { .item = item, .alias_of = SIZE_MAX,
+				.dtype = CKPT_U8, .bytes = bytes,
+				.replica_count = 1,
+				.provider = take_provider(provider) };
+	char q[CKB_QUOTE_BYTES];
+	int rc = ckw_describing(s, err);
+
 	if (rc == 0)
-		rc = add_rows(s, b, err);
-	if (rc == 0)
-		rc = ckq_build_finish(b, out, err);
-	ckq_build_free(b);
+		rc = check_item(s, item, false, err);
+	if (rc == 0 && !name)
+		rc = ckb_err(err, CKPT_EINVAL, "a file has no name");
+	if (rc == 0 && !take_name(&t, name, strlen(name)))
+		rc = ckb_err_nomem(err);
+	if (rc == 0) {
+		rc = describe_file(&t, media_type ? media_type : "", err);
+		if (rc == 0)
+			rc = add(s, &t, bytes, err);
+		if (rc < 0)
+			ckb_err_prefix(err, rc, "file '%s'",
+				       ckb_quote(q, sizeof(q), t.name,
+						 t.name_len));
+	}
+	if (rc < 0)
+		ckw_tensor_fini(&t);
 	return rc;
 }

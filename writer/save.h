@@ -15,12 +15,12 @@
 
 struct ckpt_writer {
 	struct ckpt_store *store;
-	struct ckpt_writer_opts opts;   /* defaults filled in */
-	pthread_mutex_t lock;
+	struct ckpt_writer_opts opts;     /* defaults filled in */
+	pthread_mutex_t lock;             /* taken inside a save's lock */
 	pthread_cond_t turn_changed;
-	uint64_t next_ticket, turn;     /* saves run in the order they were
-					   started; guard: lock */
-	uint32_t open_saves;            /* guard: lock */
+	struct ckpt_save *first, *last;   /* started and not over, in the
+					     order of start; guard: lock */
+	uint32_t open_saves;              /* guard: lock */
 };
 
 struct ckw_item {
@@ -28,7 +28,8 @@ struct ckw_item {
 	enum ckpt_item_kind kind;
 };
 
-/* One entry as described, and what saving it found. */
+/* One entry as described, and what saving it found. Small: a save may have a
+ * million of them. */
 struct ckw_tensor {
 	uint32_t item;
 	char *name;                     /* name_len bytes and a NUL */
@@ -37,8 +38,10 @@ struct ckw_tensor {
 	struct ckpt_shape *shape;       /* only ndim dims are there */
 	uint64_t bytes;
 	char *media_type;               /* opaque file; else NULL */
-	struct ckpt_box *boxes;         /* storage space; NULL: one, whole */
-	uint32_t box_count;
+	uint64_t *boxes;                /* storage space: box_ndim origins,
+					   then extents, of each box; NULL:
+					   one box, the whole */
+	uint32_t box_ndim, box_count;
 	uint32_t replica, replica_count;
 	size_t alias_of;                /* SIZE_MAX: none */
 	struct ckpt_provider provider;  /* ops NULL: none */
@@ -60,20 +63,17 @@ struct ckpt_save {
 	bool has_step, has_parent, replace;
 	uint64_t step;
 	uint8_t parent[CKPT_UUID_BYTES], uuid[CKPT_UUID_BYTES];
-	struct cks_stage *stage;
-	struct cks_find *find;
-	/* fixed after start */
+	/* described by the caller's thread; fixed after start, but for the
+	 * answers in tensors */
 	struct ckw_item *items;
 	size_t item_count, item_cap;
 	struct ckw_tensor *tensors;
 	size_t tensor_count, tensor_cap;
 	uint32_t *names;                /* hash of (item, name); 0: free */
 	size_t names_cap;
-	uint64_t ticket;
-	pthread_t thread;
-	bool threaded;
-	bool started;                   /* the caller's thread alone */
-	/* the pipeline's own */
+	/* the pipeline's own, from start to its end */
+	struct cks_stage *stage;
+	struct cks_find *find;
 	struct ckc_codec *codec;
 	struct ckc_pack_writer *pack;
 	uint8_t (*packs)[CKPT_UUID_BYTES]; /* named by entries */
@@ -81,46 +81,59 @@ struct ckpt_save {
 	/* shared */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
+	pthread_t thread;               /* set under lock with threaded */
 	enum ckw_state state;           /* guard: lock */
-	bool waited;                    /* the error was told; guard: lock */
+	bool started, threaded;         /* guard: lock */
+	bool told;                      /* somebody has the error; guard: lock */
 	struct ckpt_err err;            /* of FAILED; guard: lock */
+	struct ckpt_save *next;         /* guard: writer's lock */
 	atomic_bool abort;              /* relaxed: seen soon is enough */
+	/* relaxed counters: a snapshot for people */
 	atomic_ullong total, captured, fresh, written, chunks, fresh_chunks;
 };
 
+/* ---- writer.c ---- */
+
+/* Queue @s, start @fn as a thread of the library's: its name, and no signals
+ * of the program's. Returns 0 or a positive errno. */
+CKB_MUST int ckw_thread(pthread_t *out, const char *name,
+			void *(*fn)(void *arg), void *arg);
+void ckw_queue(struct ckpt_save *s);
+/* Wait until every save started before is over, or @s is aborted. */
+void ckw_await_turn(struct ckpt_save *s);
+void ckw_leave(struct ckpt_save *s);
+
 /* ---- save.c ---- */
-void ckw_set_state(struct ckpt_save *save, enum ckw_state state,
+void ckw_set_state(struct ckpt_save *s, enum ckw_state state,
 		   const struct ckpt_err *err);
+/* Still to be described? CKPT_ESTATE, CKPT_ECANCELED. */
+CKB_MUST int ckw_describing(struct ckpt_save *s, struct ckpt_err *err);
+/* Let go of what lies on disk: packs, staging. */
+void ckw_discard(struct ckpt_save *s);
+bool ckw_aborted(const struct ckpt_save *s, struct ckpt_err *err);
+
+/* ---- describe.c ---- */
+CKB_MUST int ckw_check_json(const char *text, const char *what,
+			    struct ckpt_err *err);
+bool ckw_copy_text(char **to, const char *from);
+void ckw_tensor_fini(struct ckw_tensor *t);
+void ckw_item_fini(struct ckw_item *item);
+/* Grid of an entry, tensor or file. */
+CKB_MUST int ckw_grid(const struct ckw_tensor *t, struct ckt_grid *out,
+		      struct ckpt_err *err);
+/* Box @i of an entry. */
+void ckw_box(const struct ckw_tensor *t, const struct ckt_grid *grid,
+	     uint32_t i, struct ckpt_box *out);
+
+/* ---- manifest.c ---- */
+
+/* Sort the tensors by item; aliases follow. */
+CKB_MUST int ckw_order(struct ckpt_save *s, struct ckpt_err *err);
+/* All of it, when every chunk has its place. */
+CKB_MUST int ckw_manifest(struct ckpt_save *s, struct ckb_buf *out,
+			  uint64_t *out_seq, struct ckpt_err *err);
 
 /* ---- pipeline.c: the background work ---- */
 void *ckw_run(void *save);
-
-/* The next save of the writer may run. */
-void ckw_pass_turn(struct ckpt_save *save);
-
-/* ---- describe.c: the manifest ---- */
-
-/* Sort the tensors by item; aliases follow. */
-CKB_MUST int ckw_order(struct ckpt_save *save, struct ckpt_err *err);
-/* All of it, when every chunk has its place. */
-CKB_MUST int ckw_manifest(struct ckpt_save *save, struct ckb_buf *out,
-			  uint64_t *out_seq, struct ckpt_err *err);
-
-/* ---- tile.c: the bytes of tiles, from a provider ---- */
-
-/* Reads tiles of one shard box of one tensor, in order. */
-struct ckw_source {
-	struct ckpt_provider *provider;
-	const struct ckt_grid *grid;
-	struct ckpt_box box;            /* the shard's, storage space */
-	uint64_t base;                  /* of the box in the provider */
-	uint8_t *window;                /* bytes of the band at hand */
-	size_t window_size, window_max; /* allocated; allowed */
-	uint64_t window_off, window_len; /* of the box's own bytes */
-};
-/* Bytes of @part (inside src->box) in C order to @dst. */
-CKB_MUST int ckw_source_read(struct ckw_source *src,
-			     const struct ckpt_box *part, uint8_t *dst,
-			     struct ckpt_err *err);
 
 #endif

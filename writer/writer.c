@@ -1,29 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * writer.c - a writer: options, and the order its saves commit in.
+ * writer.c - a writer: its options, and the queue of its saves.
  *
- * Lives as long as the training run. Saves take a ticket at start and run one
- * after the other, so commits keep the order of the starts.
+ * Lives as long as the training run. Saves stand in a queue in the order they
+ * were started; only the first one works, so commits keep that order, and
+ * memory is that of one save (S9). An aborted save leaves from wherever it
+ * stands.
+ *
+ * Lives inside somebody's training job: a writer closed too early is kept, and
+ * a note is written; the job goes on.
  */
+#include <signal.h>
 #include <stdlib.h>
 
 #include "base/limits.h"
+#include "base/log.h"
 #include "save.h"
+
+static int check_opts(const struct ckpt_writer_opts *o, struct ckpt_err *err)
+{
+	if (o->size < sizeof(*o))
+		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.size is "
+			       "%zu, not %zu", o->size, sizeof(*o));
+	if (o->codec != CKPT_CODEC_RAW && o->codec != CKPT_CODEC_ZSTD &&
+	    o->codec != CKPT_CODEC_AUTO)
+		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.codec is "
+			       "%d, which is none", (int)o->codec);
+	if (o->pack_bytes > CKB_PACK_MAX_BYTES / 2)
+		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.pack_bytes "
+			       "is %ju; at most %ju are supported",
+			       (uintmax_t)o->pack_bytes,
+			       (uintmax_t)CKB_PACK_MAX_BYTES / 2);
+	return 0;
+}
 
 int ckpt_writer_open(struct ckpt_store *store,
 		     const struct ckpt_writer_opts *opts,
 		     struct ckpt_writer **out, struct ckpt_err *err)
 {
 	struct ckpt_writer *w;
+	int rc = opts ? check_opts(opts, err) : 0;
 
 	*out = NULL;
+	if (rc < 0)
+		return rc;
 	if (cks_store_readonly(store))
-		return ckb_err(err, CKPT_EPERM, "store '%s' is read-only",
-			       cks_store_path(store));
-	if (opts && opts->codec != CKPT_CODEC_RAW &&
-	    opts->codec != CKPT_CODEC_ZSTD && opts->codec != CKPT_CODEC_AUTO)
-		return ckb_err(err, CKPT_EINVAL, "codec %d is none",
-			       (int)opts->codec);
+		return ckb_err(err, CKPT_EPERM, "store '%s' was opened "
+			       "read-only", cks_store_path(store));
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return ckb_err_nomem(err);
@@ -46,8 +69,82 @@ void ckpt_writer_close(struct ckpt_writer *w)
 {
 	if (!w)
 		return;
-	CKB_REQUIRE(w->open_saves == 0);
+	pthread_mutex_lock(&w->lock);
+	uint32_t open = w->open_saves;
+
+	pthread_mutex_unlock(&w->lock);
+	if (open > 0) {
+		ckb_log(CKB_ERROR, "a writer was closed with %u saves that "
+			"are not freed; it stays", open);
+		return;
+	}
 	pthread_mutex_destroy(&w->lock);
 	pthread_cond_destroy(&w->turn_changed);
 	free(w);
+}
+
+int ckw_thread(pthread_t *out, const char *name, void *(*fn)(void *arg),
+	       void *arg)
+{
+	/* faults stay with the thread that makes them */
+	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP,
+				   SIGABRT, SIGSYS };
+	sigset_t all, before;
+
+	sigfillset(&all);
+	for (size_t i = 0; i < CKB_ARRAY_LEN(own); i++)
+		sigdelset(&all, own[i]);
+	int rc = pthread_sigmask(SIG_SETMASK, &all, &before);
+
+	if (rc != 0)
+		return rc;
+	rc = pthread_create(out, NULL, fn, arg);
+	if (rc == 0)
+		(void)pthread_setname_np(*out, name);
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}
+
+/* ---- the queue ---- */
+
+void ckw_queue(struct ckpt_save *s)
+{
+	struct ckpt_writer *w = s->writer;
+
+	pthread_mutex_lock(&w->lock);
+	s->next = NULL;
+	if (w->last)
+		w->last->next = s;
+	else
+		w->first = s;
+	w->last = s;
+	pthread_mutex_unlock(&w->lock);
+}
+
+void ckw_await_turn(struct ckpt_save *s)
+{
+	struct ckpt_writer *w = s->writer;
+
+	pthread_mutex_lock(&w->lock);
+	while (w->first != s && !ckw_aborted(s, NULL))
+		pthread_cond_wait(&w->turn_changed, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void ckw_leave(struct ckpt_save *s)
+{
+	struct ckpt_writer *w = s->writer;
+	struct ckpt_save *before = NULL;
+
+	pthread_mutex_lock(&w->lock);
+	for (struct ckpt_save *at = w->first; at != s; at = at->next)
+		before = at;
+	if (before)
+		before->next = s->next;
+	else
+		w->first = s->next;
+	if (w->last == s)
+		w->last = before;
+	pthread_cond_broadcast(&w->turn_changed);
+	pthread_mutex_unlock(&w->lock);
 }

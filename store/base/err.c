@@ -53,7 +53,9 @@ static size_t print_unit(char unit[5], const char *text, size_t len)
 	unsigned char c = (unsigned char)*text;
 	size_t n = ckb_utf8_char(text, len);
 
-	if (n == 0 || c < 32 || c == 127) {
+	/* U+0080 to U+009F move cursors as ESC does: both bytes come out */
+	if (n == 0 || c < 32 || c == 127 ||
+	    (c == 0xc2 && (unsigned char)text[1] < 0xa0)) {
 		snprintf(unit, 5, "\\x%02x", c);
 		return 1;
 	}
@@ -169,11 +171,9 @@ int ckb_err_prefix(struct ckpt_err *err, int code, const char *fmt, ...)
 		n = 0;
 	if ((size_t)n > CKPT_ERR_MESSAGE_BYTES - 3)
 		n = CKPT_ERR_MESSAGE_BYTES - 3;
-	/* the message was made printable already: copy it as it is */
 	snprintf(text + n, sizeof(text) - (size_t)n, ": %s", err->message);
-	text[sizeof(err->message) - 1] = '\0';
-	memcpy(err->message, text, sizeof(err->message));
-	err->code = code;
+	/* what was made printable already stays as it is */
+	set(err, code, err->sys_errno, text);
 	return code;
 }
 

@@ -153,6 +153,18 @@ int ckb_sync_dir(const struct ckb_sys *sys, int dirfd, const char *path,
 		      : 0;
 }
 
+/* @path is there; is it a folder (or a link to one)? */
+static int need_dir(const struct ckb_sys *sys, int dirfd, const char *path,
+		    struct ckpt_err *err)
+{
+	int fd = sys->openat(sys, dirfd, path, O_PATH | O_DIRECTORY, 0);
+
+	if (fd < 0)
+		return ckb_err_sys(err, -fd, "cannot make folder '%s'", path);
+	sys->close(sys, fd);
+	return 0;
+}
+
 /* Make one folder whose parent is there, and sync that parent: also when the
  * folder exists, as whoever made it may not have come to that yet (S2). */
 static int make_dir(const struct ckb_sys *sys, int dirfd, const char *path,
@@ -164,6 +176,11 @@ static int make_dir(const struct ckb_sys *sys, int dirfd, const char *path,
 
 	if (rc < 0 && rc != -EEXIST)
 		return ckb_err_sys(err, -rc, "cannot make folder '%s'", path);
+	if (rc == -EEXIST) {
+		rc = need_dir(sys, dirfd, path, err);
+		if (rc < 0)
+			return rc;
+	}
 	snprintf(parent, sizeof(parent), "%.*s",
 		 slash ? (int)(slash - path) : 1, slash ? path : ".");
 	return ckb_sync_dir(sys, dirfd, parent, err);

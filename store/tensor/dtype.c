@@ -90,7 +90,7 @@ int ckt_shape_bytes(enum ckpt_dtype dtype, const struct ckpt_shape *shape,
 		    uint64_t *out, struct ckpt_err *err)
 {
 	const struct ckt_dtype *d = ckt_dtype_get(dtype);
-	uint64_t n = 1, bits;
+	uint64_t n = 1, bytes;
 	bool zero = false;
 	char text[CKT_TEXT_BYTES];
 
@@ -107,20 +107,16 @@ int ckt_shape_bytes(enum ckpt_dtype dtype, const struct ckpt_shape *shape,
 			goto huge;
 	if (zero)
 		n = 0;
-	if (!ckb_mul_u64(n, d->bits, &bits)) {
-		/* bits may overflow where bytes do not: count by 8 elements */
-		if (!ckb_mul_u64(n / 8, d->bits, &bits) || n % 8 != 0 ||
-		    bits >> 63)
-			goto huge;
-		*out = bits;
-		return 0;
-	}
-	if (bits % 8 != 0)
-		return ckb_err(err, CKPT_EINVAL, "shape %s of %s takes %" PRIu64
-			       " bits, no whole number of bytes",
+	/* in eights of elements: bits may overflow where bytes do not */
+	if (!ckb_mul_u64(n / 8, d->bits, &bytes) ||
+	    !ckb_add_u64(bytes, n % 8 * d->bits / 8, &bytes) || bytes >> 63)
+		goto huge;
+	if (n % 8 * d->bits % 8 != 0)
+		return ckb_err(err, CKPT_EINVAL, "shape %s of %s is no whole "
+			       "number of bytes",
 			       ckt_shape_text(text, sizeof(text), shape),
-			       d->name, bits);
-	*out = bits / 8;
+			       d->name);
+	*out = bytes;
 	return 0;
 huge:
 	return ckb_err(err, CKPT_ELIMIT, "shape %s of %s takes 2^63 bytes or "

@@ -2,17 +2,19 @@
 /*
  * cells.c - the cache of verified, decoded cells.
  *
- * Keyed by pack, record offset and cell number, so it knows nothing of
- * checkpoints: equal chunks are cached once. A miss is loaded by the thread
- * that met it, without the lock, while others that want the same cell wait for
- * it; a failed load is told to all of them and forgotten. Bounded (S9): before
- * a load the least recently used idle cells go until the budget holds; pinned
- * cells are never evicted, so memory is the budget plus what readers pin. The
- * record header of each chunk is cached the same way, as a cell without
- * number, and must agree with the manifest (S6).
+ * Keyed by pack, record offset, cell number and what the manifest claims of the
+ * record, so it knows nothing of checkpoints: equal chunks are cached once. A
+ * miss is loaded by the thread that met it, without the lock, while others that
+ * want the same cell wait for it; a failed load is told to all of them and
+ * forgotten. Bounded (S9): before a load the least recently used idle cells go
+ * until the budget holds; pinned cells are never evicted, so memory is the
+ * budget plus what readers pin. A budget too small for a few cells is raised to
+ * them, so that runs of one cell do not decode it again and again. The record
+ * header of each chunk is cached the same way, as a cell without number, and
+ * must agree with the manifest (S6).
  *
- * Locks: one per shard of the table; `changed` is its condition. An entry's
- * data is fixed once its state is READY.
+ * Locks: one per shard of the table; `changed` is its condition. No other lock
+ * is taken under it. An entry's data is fixed once its state is READY.
  */
 #include "verbs/cells.h"
 
@@ -24,7 +26,9 @@
 #include "base/hash.h"
 #include "verbs/store_impl.h"
 
-#define SHARDS 16
+#define SHARDS_MAX 16u
+#define SHARD_CELLS 8u     /* that a shard has room for at least */
+#define CELLS_MIN 4u       /* whatever the budget */
 #define BUCKETS 512u       /* per shard */
 #define HEAD UINT32_MAX    /* the "cell" that is the record header */
 
@@ -34,7 +38,8 @@ struct key {
 	uint8_t pack[CKPT_UUID_BYTES];
 	uint64_t off;
 	uint32_t index;
-	uint32_t zero;         /* so that keys compare as bytes */
+	uint32_t claim;        /* hash of what the manifest says: one that
+				  lies fails alone */
 };
 
 struct cks_cell {
@@ -46,11 +51,13 @@ struct cks_cell {
 	uint32_t shard;
 	uint32_t len;
 	uint8_t *data;         /* cell bytes, or a struct head */
-	struct ckpt_err err;   /* of FAILED */
+	int code;              /* of FAILED; guard: shard lock */
+	struct ckpt_err *err;  /* of FAILED, or NULL; guard: shard lock */
 };
 
 /* A record header, verified: what cell loads need. */
 struct head {
+	uint32_t head_len;
 	struct ckf_record record;
 	struct ckf_cell cells[];
 };
@@ -61,24 +68,39 @@ struct shard {
 	struct cks_cell *buckets[BUCKETS];
 	struct cks_cell idle;  /* list head: newer = oldest idle cell */
 	size_t held;           /* bytes, idle and pinned */
-	uint64_t hits, misses, decoded;
+	uint64_t hits, misses, decoded; /* cells; headers do not count */
 };
 
 struct cks_cells {
 	size_t budget;         /* of one shard */
-	struct shard shards[SHARDS];
+	uint32_t shard_count;
+	struct shard shards[SHARDS_MAX];
 };
+
+/* What an entry counts for. */
+static size_t cost(size_t len)
+{
+	return sizeof(struct cks_cell) + len;
+}
 
 int cks_cells_new(size_t budget_bytes, struct cks_cells **out,
 		  struct ckpt_err *err)
 {
 	struct cks_cells *c = calloc(1, sizeof(*c));
+	size_t least = CELLS_MIN * cost(CKB_CELL_BYTES);
 
 	*out = NULL;
 	if (!c)
 		return ckb_err_nomem(err);
-	c->budget = budget_bytes / SHARDS;
-	for (size_t i = 0; i < SHARDS; i++) {
+	if (budget_bytes < least)
+		budget_bytes = least;
+	c->shard_count = (uint32_t)ckb_min_u64(
+		budget_bytes / (SHARD_CELLS * cost(CKB_CELL_BYTES)),
+		SHARDS_MAX);
+	if (c->shard_count == 0)
+		c->shard_count = 1;
+	c->budget = budget_bytes / c->shard_count;
+	for (size_t i = 0; i < SHARDS_MAX; i++) {
 		struct shard *s = &c->shards[i];
 
 		pthread_mutex_init(&s->lock, NULL);
@@ -92,6 +114,7 @@ int cks_cells_new(size_t budget_bytes, struct cks_cells **out,
 
 static void cell_free(struct cks_cell *cell)
 {
+	free(cell->err);
 	free(cell->data);
 	free(cell);
 }
@@ -100,7 +123,7 @@ void cks_cells_free(struct cks_cells *c)
 {
 	if (!c)
 		return;
-	for (size_t i = 0; i < SHARDS; i++) {
+	for (size_t i = 0; i < SHARDS_MAX; i++) {
 		struct shard *s = &c->shards[i];
 
 		for (size_t b = 0; b < BUCKETS; b++)
@@ -123,12 +146,12 @@ static struct cks_cell **bucket_of(struct shard *s, const struct key *key)
 {
 	uint64_t h = ckb_xxh3(key, sizeof(*key));
 
-	return &s->buckets[h / SHARDS % BUCKETS];
+	return &s->buckets[(h >> 32) % BUCKETS];
 }
 
-static uint32_t shard_of(const struct key *key)
+static uint32_t shard_of(const struct cks_cells *cells, const struct key *key)
 {
-	return (uint32_t)(ckb_xxh3(key, sizeof(*key)) % SHARDS);
+	return (uint32_t)(ckb_xxh3(key, sizeof(*key)) % cells->shard_count);
 }
 
 static struct cks_cell *find(struct shard *s, const struct key *key)
@@ -166,7 +189,7 @@ static void make_room(struct cks_cells *cells, struct shard *s, size_t more)
 
 		unlink_idle(c);
 		unlink_bucket(s, c);
-		s->held -= c->len;
+		s->held -= cost(c->len);
 		cell_free(c);
 	}
 }
@@ -174,10 +197,13 @@ static void make_room(struct cks_cells *cells, struct shard *s, size_t more)
 /* ---- loading, without a lock ---- */
 
 /* S6: the record header must say what the manifest says. */
-static int check_head(const struct ckf_record *r,
-		      const struct cks_chunk *chunk, struct ckpt_err *err)
+static int check_head(const struct cks_cell *c, const struct cks_chunk *chunk,
+		      struct ckpt_err *err)
 {
-	if (r->kind == CKF_RECORD_CHUNK && r->raw_len == chunk->raw_len &&
+	const struct head *h = (const struct head *)c->data;
+	const struct ckf_record *r = &h->record;
+
+	if (h->head_len == chunk->head_len && r->kind == CKF_RECORD_CHUNK && r->raw_len == chunk->raw_len &&
 	    r->stored_len == chunk->stored_len && r->codec == chunk->codec &&
 	    memcmp(r->digest, chunk->digest, CKPT_DIGEST_BYTES) == 0)
 		return 0;
@@ -192,12 +218,34 @@ static int load_head(struct ckpt_store *s, struct cks_cell *c,
 	struct ckc_pack *pack = NULL;
 	int rc = cks_pack_get(s, chunk->pack, &pack, err);
 
+	h->head_len = chunk->head_len;
 	if (rc == 0)
 		rc = ckc_pack_head(pack, chunk->off, chunk->head_len, h->cells,
 				   ckf_cell_count(chunk->raw_len), &h->record,
 				   err);
 	if (rc == 0)
-		rc = check_head(&h->record, chunk, err);
+		rc = check_head(c, chunk, err);
+	cks_pack_put(s, pack);
+	return rc;
+}
+
+/* Cell @index of @chunk, whose verified header is @head, into @dst. */
+static int decode(struct ckpt_store *s, const struct cks_cell *head,
+		  const struct cks_chunk *chunk, uint32_t index, void *dst,
+		  struct ckpt_err *err)
+{
+	const struct ckf_record *r = &((const struct head *)head->data)->record;
+	CKB_FREE uint8_t *scratch = NULL;
+	struct ckc_pack *pack = NULL;
+	int rc = cks_pack_get(s, chunk->pack, &pack, err);
+
+	if (rc == 0 && r->cells[index].coding != CKF_CELL_RAW) {
+		scratch = malloc(CKB_CELL_BYTES);
+		rc = scratch ? 0 : ckb_err_nomem(err);
+	}
+	if (rc == 0)
+		rc = ckc_pack_cell(pack, chunk->off, chunk->head_len, r, index,
+				   dst, scratch, err);
 	cks_pack_put(s, pack);
 	return rc;
 }
@@ -209,23 +257,10 @@ static int load_cell(struct ckpt_store *s, struct cks_cell *c,
 		     const struct cks_chunk *chunk, struct ckpt_err *err)
 {
 	struct cks_cell *head = NULL;
-	struct ckc_pack *pack = NULL;
-	CKB_FREE uint8_t *scratch = NULL;
 	int rc = get(s, chunk, HEAD, &head, err);
 
-	if (rc < 0)
-		return rc;
-	const struct ckf_record *r = &((struct head *)head->data)->record;
-
-	rc = cks_pack_get(s, chunk->pack, &pack, err);
-	if (rc == 0 && r->cells[c->key.index].coding != CKF_CELL_RAW) {
-		scratch = malloc(CKB_CELL_BYTES);
-		rc = scratch ? 0 : ckb_err_nomem(err);
-	}
 	if (rc == 0)
-		rc = ckc_pack_cell(pack, chunk->off, chunk->head_len, r,
-				   c->key.index, c->data, scratch, err);
-	cks_pack_put(s, pack);
+		rc = decode(s, head, chunk, c->key.index, c->data, err);
 	cks_cell_put(s, head);
 	return rc;
 }
@@ -244,14 +279,14 @@ static struct cks_cell *add(struct cks_cells *cells, struct shard *s,
 		free(c);
 		return NULL;
 	}
-	make_room(cells, s, len);
+	make_room(cells, s, cost(len));
 	c->key = *key;
 	c->shard = shard;
 	c->len = (uint32_t)len;
 	c->refs = 1;
 	c->next = *bucket_of(s, key);
 	*bucket_of(s, key) = c;
-	s->held += len;
+	s->held += cost(len);
 	return c;
 }
 
@@ -262,7 +297,7 @@ static void release(struct cks_cells *cells, struct shard *s,
 	if (--c->refs > 0)
 		return;
 	if (c->state == FAILED) {
-		s->held -= c->len;
+		s->held -= cost(c->len);
 		cell_free(c);
 		return;
 	}
@@ -282,9 +317,11 @@ static int await(struct cks_cells *cells, struct shard *s, struct cks_cell *c,
 	while (c->state == LOADING)
 		pthread_cond_wait(&s->changed, &s->lock);
 	if (c->state == FAILED) {
-		rc = c->err.code;
-		if (err)
-			*err = c->err;
+		rc = c->code;
+		if (c->err && err)
+			*err = *c->err;
+		else if (!c->err)
+			rc = ckb_err_nomem(err);
 		release(cells, s, c);
 	}
 	return rc;
@@ -301,26 +338,66 @@ static size_t entry_bytes(const struct cks_chunk *chunk, uint32_t index)
 static int load(struct ckpt_store *store, struct shard *s, struct cks_cell *c,
 		const struct cks_chunk *chunk, struct ckpt_err *err)
 {
-	struct ckpt_err mine = { 0 };
+	struct ckpt_err mine = { 0 }, *kept = NULL;
 	int rc = c->key.index == HEAD ? load_head(store, c, chunk, &mine)
 				      : load_cell(store, c, chunk, &mine);
 
+	if (rc < 0) {
+		kept = malloc(sizeof(*kept));
+		if (kept)
+			*kept = mine;
+		if (err)
+			*err = mine;
+	}
 	pthread_mutex_lock(&s->lock);
+	pthread_cond_broadcast(&s->changed);
 	if (rc < 0) {
 		/* not kept: the next reader tries again */
 		unlink_bucket(s, c);
 		c->state = FAILED;
-		c->err = mine;
-		if (err)
-			*err = mine;
-		pthread_cond_broadcast(&s->changed);
+		c->code = rc;
+		c->err = kept;
 		release(store->cells, s, c);
 	} else {
 		c->state = READY;
-		s->decoded += c->len;
-		pthread_cond_broadcast(&s->changed);
+		s->decoded += c->key.index == HEAD ? 0 : c->len;
 	}
 	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+static struct key key_of(const struct cks_chunk *chunk, uint32_t index)
+{
+	struct key key = { .off = chunk->off, .index = index };
+	uint8_t claim[CKPT_DIGEST_BYTES + 20];
+
+	memcpy(key.pack, chunk->pack, CKPT_UUID_BYTES);
+	memcpy(claim, chunk->digest, CKPT_DIGEST_BYTES);
+	ckb_put_u64(claim + 32, chunk->stored_len);
+	ckb_put_u32(claim + 40, chunk->raw_len);
+	ckb_put_u32(claim + 44, chunk->head_len);
+	ckb_put_u32(claim + 48, chunk->codec);
+	key.claim = (uint32_t)ckb_xxh3(claim, sizeof(claim));
+	return key;
+}
+
+/* Pin what is there or on its way. *@out NULL: it is not. Under lock. */
+static int join(struct cks_cells *cells, struct shard *s,
+		const struct key *key, struct cks_cell **out,
+		struct ckpt_err *err)
+{
+	struct cks_cell *c = find(s, key);
+
+	*out = NULL;
+	if (!c)
+		return 0;
+	c->refs++;
+	unlink_idle(c);
+	s->hits += key->index != HEAD;
+	int rc = await(cells, s, c, err);
+
+	if (rc == 0)
+		*out = c;
 	return rc;
 }
 
@@ -328,40 +405,32 @@ static int get(struct ckpt_store *store, const struct cks_chunk *chunk,
 	       uint32_t index, struct cks_cell **out, struct ckpt_err *err)
 {
 	struct cks_cells *cells = store->cells;
-	struct key key = { .off = chunk->off, .index = index };
-	int rc = 0;
+	struct key key = key_of(chunk, index);
+	uint32_t number = shard_of(cells, &key);
+	struct shard *s = &cells->shards[number];
+	struct cks_cell *c, *fresh = NULL;
 
 	*out = NULL;
-	memcpy(key.pack, chunk->pack, CKPT_UUID_BYTES);
-	uint32_t shard = shard_of(&key);
-	struct shard *s = &cells->shards[shard];
-
 	pthread_mutex_lock(&s->lock);
-	struct cks_cell *c = find(s, &key);
+	int rc = join(cells, s, &key, &c, err);
 
-	if (c) {
-		c->refs++;
-		unlink_idle(c);
-		s->hits++;
-		rc = await(cells, s, c, err);
-		pthread_mutex_unlock(&s->lock);
-		/* two manifests may describe one record differently */
-		if (rc == 0 && index == HEAD) {
-			rc = check_head(&((struct head *)c->data)->record,
-					chunk, err);
-			if (rc < 0)
-				cks_cell_put(store, c);
-		}
-		*out = rc == 0 ? c : NULL;
-		return rc;
+	if (rc == 0 && !c) {
+		s->misses += index != HEAD;
+		fresh = add(cells, s, &key, number, entry_bytes(chunk, index));
+		if (!fresh)
+			rc = ckb_err_nomem(err);
 	}
-	s->misses++;
-	c = add(cells, s, &key, shard, entry_bytes(chunk, index));
 	pthread_mutex_unlock(&s->lock);
-	if (!c)
-		return ckb_err_nomem(err);
-	rc = load(store, s, c, chunk, err);
-	*out = rc == 0 ? c : NULL;
+	if (fresh) {
+		rc = load(store, s, fresh, chunk, err);
+		c = rc == 0 ? fresh : NULL;
+	} else if (c && index == HEAD) {
+		/* a claim is a hash: look again */
+		rc = check_head(c, chunk, err);
+		if (rc < 0)
+			cks_cell_put(store, CKB_TAKE(c));
+	}
+	*out = c;
 	return rc;
 }
 
@@ -370,6 +439,7 @@ int cks_cell_get(struct ckpt_store *s, const struct cks_chunk *chunk,
 {
 	struct cks_cell *head = NULL;
 
+	*out = NULL;
 	CKB_REQUIRE(index < ckf_cell_count(chunk->raw_len));
 	/* a cell cached for another manifest proves nothing about this one */
 	int rc = get(s, chunk, HEAD, &head, err);
@@ -377,6 +447,31 @@ int cks_cell_get(struct ckpt_store *s, const struct cks_chunk *chunk,
 	if (rc == 0)
 		rc = get(s, chunk, index, out, err);
 	cks_cell_put(s, head);
+	return rc;
+}
+
+int cks_cell_read(struct ckpt_store *store, const struct cks_chunk *chunk,
+		  uint32_t index, void *dst, struct ckpt_err *err)
+{
+	struct key key = key_of(chunk, index);
+	struct shard *s = &store->cells->shards[shard_of(store->cells, &key)];
+	struct cks_cell *head = NULL, *c = NULL;
+
+	CKB_REQUIRE(index < ckf_cell_count(chunk->raw_len));
+	int rc = get(store, chunk, HEAD, &head, err);
+
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&s->lock);
+	rc = join(store->cells, s, &key, &c, err);
+	s->misses += rc == 0 && !c;
+	pthread_mutex_unlock(&s->lock);
+	if (c)
+		memcpy(dst, c->data, c->len);
+	else if (rc == 0)
+		rc = decode(store, head, chunk, index, dst, err);
+	cks_cell_put(store, c);
+	cks_cell_put(store, head);
 	return rc;
 }
 
@@ -401,7 +496,7 @@ void cks_cells_counters(const struct ckpt_store *store,
 			struct cks_cells_counters *out)
 {
 	memset(out, 0, sizeof(*out));
-	for (size_t i = 0; i < SHARDS; i++) {
+	for (size_t i = 0; i < SHARDS_MAX; i++) {
 		struct shard *s = &store->cells->shards[i];
 
 		pthread_mutex_lock(&s->lock);

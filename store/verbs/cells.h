@@ -2,8 +2,9 @@
 /*
  * verbs/cells.h - verified, decoded cells, shared by all readers of a store.
  *
- * Bounded (S9); a cell asked for by many threads at once is decoded once;
- * pinned cells are not evicted. Record headers are kept in it too.
+ * Bounded (S9): the budget, at least a few cells, plus what is pinned. A cell
+ * asked for by many threads at once is decoded once. Record headers are kept
+ * in it too. Any thread.
  */
 #ifndef CKS_CELLS_H
 #define CKS_CELLS_H
@@ -33,6 +34,13 @@ CKB_MUST int cks_cell_get(struct ckpt_store *s, const struct cks_chunk *chunk,
 const uint8_t *cks_cell_data(const struct cks_cell *cell, uint32_t *out_len);
 void cks_cell_put(struct ckpt_store *s, struct cks_cell *cell);
 
+/* Cell @index of @chunk into @dst (its raw length): from the cache when it is
+ * there, else decoded in place and not kept. For long reads, which would only
+ * sweep the cache. */
+CKB_MUST int cks_cell_read(struct ckpt_store *s, const struct cks_chunk *chunk,
+			   uint32_t index, void *dst, struct ckpt_err *err);
+
+/* Of cells; held_bytes counts headers and bookkeeping as well. */
 struct cks_cells_counters {
 	uint64_t hits, misses, decoded_bytes, held_bytes;
 };

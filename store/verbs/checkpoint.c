@@ -5,7 +5,9 @@
  * Opening reads every row but the chunk lists, into arrays whose texts and
  * shapes lie in one arena (equal shapes once), so 100,000 tensors cost tens of
  * megabytes and a fraction of a second. A chunk list is loaded and proved when
- * its tensor is first read, and kept until close.
+ * its tensor is first read, and kept until close; who walks all tensors loads
+ * them one by one and keeps none. Refuses rows that contradict each other, and
+ * two of one name, which a name could not tell apart (S10).
  *
  * Invariants: everything but the chunk pointers is fixed after open. A chunk
  * pointer is set once, by compare and exchange (release; readers acquire).
@@ -61,7 +63,9 @@ static void *arena_get(struct ckpt_checkpoint *c, size_t len)
 	len = (len + 7) / 8 * 8;
 	if (!c->arena || c->arena->cap - c->arena->used < len) {
 		size_t cap = len > 65536 ? len : 65536;
-		struct block *b = malloc(sizeof(*b) + cap);
+		/* room behind the last shape: see intern() */
+		struct block *b = malloc(sizeof(*b) + cap +
+					 sizeof(struct ckpt_shape));
 
 		if (!b)
 			return NULL;
@@ -127,7 +131,8 @@ static bool grow_shapes(struct ckpt_checkpoint *c)
 	return true;
 }
 
-/* Only ndim dims are stored: never read past them. */
+/* Only ndim dims are stored. What lies behind them is of the same block, so
+ * that a caller may copy a struct ckpt_shape whole. */
 static const struct ckpt_shape *intern(struct ckpt_checkpoint *c,
 				       const struct ckpt_shape *s)
 {
@@ -295,6 +300,7 @@ static int by_name(const void *a, const void *b, void *ctx)
 static int index_names(struct ckpt_checkpoint *c)
 {
 	size_t n = c->tensor_count;
+	char q[CKB_QUOTE_BYTES];
 
 	if (n > UINT32_MAX)
 		return ckb_err(c->err, CKPT_ELIMIT, "too many tensors");
@@ -305,6 +311,15 @@ static int index_names(struct ckpt_checkpoint *c)
 	for (size_t i = 0; i < n; i++)
 		c->by_name[i] = (uint32_t)i;
 	qsort_r(c->by_name, n, sizeof(*c->by_name), by_name, c->tensors);
+	for (size_t i = 1; i < n; i++) {
+		const struct ckpt_tensor_info *t = &c->tensors[c->by_name[i]];
+
+		if (by_name(&c->by_name[i - 1], &c->by_name[i], c->tensors) ==
+		    0)
+			return ckb_err(c->err, CKPT_ECORRUPT, "two tensors are "
+				       "called '%s'", ckb_quote(q, sizeof(q),
+				       t->name, t->name_len));
+	}
 	return 0;
 }
 
@@ -407,14 +422,9 @@ void ckpt_checkpoint_close(struct ckpt_checkpoint *c)
 {
 	if (!c)
 		return;
-	for (size_t i = 0; c->chunks && i < c->tensor_count; i++) {
-		struct cks_chunks *k = atomic_load_explicit(
-			&c->chunks[i], memory_order_relaxed);
-
-		if (k)
-			ckf_layout_fini(&k->layout);
-		free(k);
-	}
+	for (size_t i = 0; c->chunks && i < c->tensor_count; i++)
+		cks_chunks_free(atomic_load_explicit(&c->chunks[i],
+						     memory_order_relaxed));
 	while (c->arena) {
 		struct block *b = c->arena;
 
@@ -539,6 +549,27 @@ uint64_t cks_chunks_of_tile(const struct cks_chunks *k, uint64_t tile,
 	while (low < k->count && k->entries[low].tile == tile)
 		low++;
 	return low;
+}
+
+bool cks_box_logical(const struct cks_chunks *k,
+		     const struct ckpt_tensor_info *t, struct ckpt_box *box)
+{
+	uint32_t bits = ckpt_dtype_bits(t->dtype);
+
+	if (bits % 8 == 0)
+		return true;
+	if (k->grid.ndim != t->shape->ndim || k->grid.ndim == 0)
+		return false;
+	uint32_t d = box->ndim - 1;
+	uint64_t first = box->origin[d], end = first + box->extent[d];
+
+	/* rows begin and end on whole elements, tiles within may not */
+	if (first % bits * 8 % bits != 0 || end % bits * 8 % bits != 0)
+		return false;
+	box->origin[d] = first / bits * 8 + first % bits * 8 / bits;
+	box->extent[d] = end / bits * 8 + end % bits * 8 / bits -
+			 box->origin[d];
+	return true;
 }
 
 /* The entries of one tile cover it exactly once (S7). */
@@ -681,12 +712,35 @@ static int load_chunks(struct ckpt_checkpoint *c,
 	if (rc == 0)
 		rc = check_chunks(c, k, err);
 	if (rc < 0) {
-		ckf_layout_fini(&k->layout);
-		free(k);
+		cks_chunks_free(k);
 		return rc;
 	}
 	*out = k;
 	return 0;
+}
+
+void cks_chunks_free(struct cks_chunks *k)
+{
+	if (!k)
+		return;
+	ckf_layout_fini(&k->layout);
+	free(k);
+}
+
+int cks_chunks_load(struct ckpt_checkpoint *c,
+		    const struct ckpt_tensor_info *t, struct cks_chunks **out,
+		    struct ckpt_err *err)
+{
+	char where[CKS_WHERE_BYTES];
+
+	*out = NULL;
+	if (t->alias_of != SIZE_MAX)
+		t = &c->tensors[t->alias_of];
+	int rc = load_chunks(c, t, out, err);
+
+	return rc == CKPT_ECORRUPT ? ckb_err_prefix(err, rc, "%s",
+						    cks_where(where, c, t))
+				   : rc;
 }
 
 int cks_checkpoint_chunks(struct ckpt_checkpoint *c,
@@ -694,25 +748,20 @@ int cks_checkpoint_chunks(struct ckpt_checkpoint *c,
 			  const struct cks_chunks **out, struct ckpt_err *err)
 {
 	struct cks_chunks *k, *none = NULL;
-	char where[CKS_WHERE_BYTES];
 
 	if (t->alias_of != SIZE_MAX)
 		t = &c->tensors[t->alias_of];
 	k = atomic_load_explicit(&c->chunks[t->index], memory_order_acquire);
 	if (!k) {
-		int rc = load_chunks(c, t, &k, err);
+		int rc = cks_chunks_load(c, t, &k, err);
 
 		if (rc < 0)
-			return rc == CKPT_ECORRUPT
-				       ? ckb_err_prefix(err, rc, "%s",
-							cks_where(where, c, t))
-				       : rc;
+			return rc;
 		if (!atomic_compare_exchange_strong_explicit(
 			    &c->chunks[t->index], &none, k,
 			    memory_order_acq_rel, memory_order_acquire)) {
 			/* somebody else was faster */
-			ckf_layout_fini(&k->layout);
-			free(k);
+			cks_chunks_free(k);
 			k = none;
 		}
 	}
@@ -743,11 +792,11 @@ int ckpt_checkpoint_stored_bytes(struct ckpt_checkpoint *c, uint64_t *out,
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < c->tensor_count; i++) {
-		const struct cks_chunks *k;
+		struct cks_chunks *k;
 
 		if (c->tensors[i].alias_of != SIZE_MAX)
 			continue;
-		rc = cks_checkpoint_chunks(c, &c->tensors[i], &k, err);
+		rc = cks_chunks_load(c, &c->tensors[i], &k, err);
 		for (uint64_t e = 0; rc == 0 && e < k->count; e++) {
 			if (!room(&places, count, &cap, sizeof(*places))) {
 				rc = ckb_err_nomem(err);
@@ -757,6 +806,7 @@ int ckpt_checkpoint_stored_bytes(struct ckpt_checkpoint *c, uint64_t *out,
 				k->entries[e].pack, k->entries[e].off,
 				k->entries[e].stored_len };
 		}
+		cks_chunks_free(k);
 	}
 	if (rc == 0 && count > 0)
 		qsort(places, count, sizeof(*places), by_place);

@@ -32,9 +32,21 @@ CKB_MUST int cks_checkpoint_chunks(struct ckpt_checkpoint *ckpt,
 				   const struct cks_chunks **out,
 				   struct ckpt_err *err);
 
+/* The same, the caller's own: for who walks all tensors and keeps none. */
+CKB_MUST int cks_chunks_load(struct ckpt_checkpoint *ckpt,
+			     const struct ckpt_tensor_info *tensor,
+			     struct cks_chunks **out, struct ckpt_err *err);
+void cks_chunks_free(struct cks_chunks *chunks);
+
 /* Storage-space box of one entry: its tile, or shard ∩ tile. */
 void cks_chunk_box(const struct cks_chunks *chunks,
 		   const struct ckf_chunk_entry *entry, struct ckpt_box *out);
+
+/* Storage box -> logical box, in place. false: it cuts an element (F4, F6), or
+ * storage has other dimensions; then it is left as it is. */
+bool cks_box_logical(const struct cks_chunks *chunks,
+		     const struct ckpt_tensor_info *tensor,
+		     struct ckpt_box *box);
 
 /* The entries of tile @tile: [*first, returned end). */
 uint64_t cks_chunks_of_tile(const struct cks_chunks *chunks, uint64_t tile,

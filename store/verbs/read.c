@@ -5,7 +5,8 @@
  * A box meets tiles, tiles have chunks, a chunk's part of the box is a list of
  * runs in ascending order, and runs lie in cells: each cell is pinned once per
  * chunk while its runs are copied. Only cells that meet the box are read and
- * decoded. A byte range is read as boxes over bytes: the tensor's storage shape
+ * decoded; those of a long read that land whole in one piece of the destination
+ * are decoded there and do not sweep the cache. A byte range is read as boxes over bytes: the tensor's storage shape
  * with the element's bytes folded into its last dimension, so a range may cut
  * elements.
  *
@@ -20,12 +21,16 @@
 #include "tensor/box.h"
 #include "verbs/checkpoint.h"
 
+/* From so many bytes on a read passes the cache by where it can. */
+#define LONG_BYTES (16 * (uint64_t)CKB_CELL_BYTES)
+
 /* One read under way. */
 struct job {
 	struct ckpt_checkpoint *ckpt;
 	const struct ckpt_tensor_info *tensor;
 	const struct cks_chunks *chunks;
 	bool bytes;               /* boxes count bytes, not elements */
+	bool is_long;
 	const struct ckpt_box *box;
 	uint8_t *dst;
 	const uint64_t *strides;  /* of dst, bytes */
@@ -45,22 +50,63 @@ static void to_bytes(struct ckpt_box *b, uint32_t item_bytes)
 	b->extent[b->ndim - 1] *= item_bytes;
 }
 
-static int bad_chunk(struct job *j, const struct ckf_chunk_entry *e,
-		     const struct ckpt_box *box, struct ckpt_err *err,
-		     const struct ckpt_err *why)
+static int bad_chunk(const struct job *j, const struct ckf_chunk_entry *e,
+		     struct ckpt_err *err, const struct ckpt_err *why)
 {
 	char where[CKS_WHERE_BYTES], text[CKT_TEXT_BYTES];
 	char path[CKS_PACK_PATH_BYTES];
 	const uint8_t *pack = cks_checkpoint_pack(j->ckpt, e->pack);
+	struct ckpt_box box;
 
+	cks_chunk_box(j->chunks, e, &box);
+	cks_box_logical(j->chunks, j->tensor, &box);
 	cks_pack_path(path, pack);
 	if (why->code == CKPT_ECORRUPT)
 		cks_bad_note(cks_checkpoint_store(j->ckpt), pack, e->off,
 			     e->digest, why->message);
 	return ckb_err(err, why->code, "%s, box %s, pack %s, offset %ju: %s",
 		       cks_where(where, j->ckpt, j->tensor),
-		       ckt_box_text(text, sizeof(text), box), path,
+		       ckt_box_text(text, sizeof(text), &box), path,
 		       (uintmax_t)e->off, why->message);
+}
+
+/* A chunk being read: the cell pinned last, while runs stay in it. */
+struct source {
+	struct ckpt_store *store;
+	struct cks_chunk chunk;
+	struct cks_cell *cell;
+	uint32_t index;
+};
+
+/* Copy bytes [@src, @src + @len) of the chunk to @dst. */
+static int copy_run(struct source *s, bool is_long, uint64_t src, uint8_t *dst,
+		    uint64_t len, struct ckpt_err *err)
+{
+	while (len > 0) {
+		uint32_t index = (uint32_t)(src / CKB_CELL_BYTES);
+		uint32_t at = (uint32_t)(src % CKB_CELL_BYTES);
+		uint32_t cell_len = ckf_cell_raw_len(s->chunk.raw_len, index);
+		uint64_t n = ckb_min_u64(len, cell_len - at);
+		int rc = 0;
+
+		if (is_long && n == cell_len) {
+			rc = cks_cell_read(s->store, &s->chunk, index, dst,
+					   err);
+		} else if (!s->cell || index != s->index) {
+			cks_cell_put(s->store, CKB_TAKE(s->cell));
+			rc = cks_cell_get(s->store, &s->chunk, index, &s->cell,
+					  err);
+			s->index = index;
+		}
+		if (rc < 0)
+			return rc;
+		if (!is_long || n < cell_len)
+			memcpy(dst, cks_cell_data(s->cell, &cell_len) + at, n);
+		src += n;
+		dst += n;
+		len -= n;
+	}
+	return 0;
 }
 
 /* Copy the runs of @part, which lies in @whole, the chunk's box. */
@@ -68,50 +114,27 @@ static int copy_chunk(struct job *j, const struct ckf_chunk_entry *e,
 		      const struct ckpt_box *whole,
 		      const struct ckpt_box *part, struct ckpt_err *err)
 {
-	struct ckpt_store *store = cks_checkpoint_store(j->ckpt);
-	struct cks_chunk chunk = {
-		.off = e->off, .stored_len = e->stored_len,
-		.head_len = e->head_len, .raw_len = e->raw_len,
-		.codec = e->codec, .digest = e->digest,
+	struct source s = {
+		.store = cks_checkpoint_store(j->ckpt),
+		.chunk = {
+			.off = e->off, .stored_len = e->stored_len,
+			.head_len = e->head_len, .raw_len = e->raw_len,
+			.codec = e->codec, .digest = e->digest,
+		},
 	};
 	uint32_t item = j->bytes ? 1 : j->chunks->grid.item_bytes;
-	uint32_t have = UINT32_MAX, cell_len = 0;
 	uint64_t src, dst, len;
-	struct cks_cell *cell = NULL;
-	const uint8_t *data = NULL;
+	struct ckpt_err why = { 0 };
 	struct ckt_runs runs;
+	int rc = 0;
 
-	memcpy(chunk.pack, cks_checkpoint_pack(j->ckpt, e->pack),
-	       sizeof(chunk.pack));
+	memcpy(s.chunk.pack, cks_checkpoint_pack(j->ckpt, e->pack),
+	       sizeof(s.chunk.pack));
 	ckt_runs_init(&runs, whole, part, item, j->strides, j->box->origin);
-	while (ckt_runs_next(&runs, &src, &dst, &len)) {
-		while (len > 0) {
-			uint32_t index = (uint32_t)(src / CKB_CELL_BYTES);
-			uint32_t at = (uint32_t)(src % CKB_CELL_BYTES);
-
-			if (index != have) {
-				struct ckpt_err why = { 0 };
-
-				cks_cell_put(store, cell);
-				int rc = cks_cell_get(store, &chunk, index,
-						      &cell, &why);
-
-				if (rc < 0)
-					return bad_chunk(j, e, whole, err,
-							 &why);
-				data = cks_cell_data(cell, &cell_len);
-				have = index;
-			}
-			uint64_t n = ckb_min_u64(len, cell_len - at);
-
-			memcpy(j->dst + dst, data + at, n);
-			src += n;
-			dst += n;
-			len -= n;
-		}
-	}
-	cks_cell_put(store, cell);
-	return 0;
+	while (rc == 0 && ckt_runs_next(&runs, &src, &dst, &len))
+		rc = copy_run(&s, j->is_long, src, j->dst + dst, len, &why);
+	cks_cell_put(s.store, s.cell);
+	return rc < 0 ? bad_chunk(j, e, err, &why) : 0;
 }
 
 /* j->box into j->dst; the grid's tiles are walked in elements. */
@@ -167,6 +190,8 @@ int ckpt_read_box(struct ckpt_checkpoint *ckpt,
 		    j.chunks->grid.item_bytes);
 	j.box = &storage;
 	j.strides = strides ? strides : own;
+	j.is_long = ckt_box_bytes(&storage, j.chunks->grid.item_bytes) >=
+		    LONG_BYTES;
 	return read_storage(&j, &storage, err);
 }
 
@@ -189,7 +214,8 @@ int ckpt_read_bytes(struct ckpt_checkpoint *ckpt,
 		    const struct ckpt_tensor_info *tensor, uint64_t off,
 		    size_t len, void *dst, struct ckpt_err *err)
 {
-	struct job j = { .ckpt = ckpt, .tensor = tensor, .bytes = true };
+	struct job j = { .ckpt = ckpt, .tensor = tensor, .bytes = true,
+			 .is_long = len >= LONG_BYTES };
 	struct ckpt_box parts[CKT_RANGE_BOXES_MAX], whole, elements;
 	char where[CKS_WHERE_BYTES];
 	uint64_t strides[CKPT_NDIM_MAX];

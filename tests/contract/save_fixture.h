@@ -117,22 +117,16 @@ FIX int fix_teardown(void **state)
 	return 0;
 }
 
-FIX int fix_count_one(const char *path, const struct stat *st, int type,
-		      struct FTW *ftw)
-{
-	(void)path;
-	(void)st;
-	(void)ftw;
-	return type == FTW_F ? 1 : 0;
-}
-
 /* Files below a folder of the store. */
-static int fix_files_found;
+FIX int fix_files_found;
 
 FIX int fix_count_file(const char *path, const struct stat *st, int type,
 		       struct FTW *ftw)
 {
-	fix_files_found += fix_count_one(path, st, type, ftw);
+	(void)path;
+	(void)st;
+	(void)ftw;
+	fix_files_found += type == FTW_F;
 	return 0;
 }
 

@@ -570,7 +570,10 @@ static void a_source_that_changes_is_not_published(void **state)
 				   "\"data_offsets\":[0,64]}}";
 	static const enum change changes[] = { NOTHING, APPEND, CUT, REWRITE };
 	struct fix *f = *state;
-	const char *path = fix_path(f, "live.safetensors");
+	char path[1024]; /* fix_path()'s own buffers are used again */
+
+	snprintf(path, sizeof(path), "%s",
+		 fix_path(f, "live.safetensors"));
 
 	for (size_t i = 0; i < CKB_ARRAY_LEN(changes); i++) {
 		struct gate gate = { PTHREAD_MUTEX_INITIALIZER,

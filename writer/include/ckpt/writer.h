@@ -13,7 +13,11 @@
  * Unless a call says otherwise: one thread at a time per save; texts and
  * descriptions are copied during the call; nothing is durable before
  * CKPT_DURABLE; a failed save never makes anything visible, and leaves the
- * process and all older checkpoints as they were.
+ * process and all older checkpoints as they were. A struct whose size field is
+ * too small is CKPT_EINVAL.
+ *
+ * Saves of one writer run one after another, in the order they were started,
+ * and so do their commits.
  */
 #ifndef CKPT_WRITER_H
 #define CKPT_WRITER_H
@@ -51,7 +55,7 @@ CKPT_API CKPT_MUST int ckpt_writer_open(struct ckpt_store *store,
 					struct ckpt_writer **out,
 					struct ckpt_err *err);
 
-/** Waits for saves in flight. Every save must have been freed. */
+/** Close @writer (NULL is allowed). Every save must have been freed. */
 CKPT_API void ckpt_writer_close(struct ckpt_writer *writer);
 
 /**
@@ -74,6 +78,11 @@ struct ckpt_provider_ops {
 	const void *(*borrow)(void *ctx, uint64_t off, size_t len);
 	/* Optional: called once, when the writer needs @ctx no more. */
 	void (*release)(void *ctx);
+	/*
+	 * Optional: how many bytes there are. An entry that is described with
+	 * another number is refused: padding never becomes data.
+	 */
+	uint64_t (*bytes)(void *ctx);
 };
 
 struct ckpt_provider {
@@ -92,7 +101,8 @@ CKPT_API CKPT_MUST int ckpt_provider_host(const void *data, uint64_t bytes,
 /**
  * Host memory with @strides (bytes; may be negative or zero) between
  * neighbours of each dimension of @shape; @data is element [0, ..., 0].
- * Borrowed as with ckpt_provider_host(). Dtypes of whole bytes only.
+ * Borrowed as with ckpt_provider_host(). Dtypes of whole bytes only. Costs a
+ * gather: element by element where the last dimension is not dense.
  */
 CKPT_API CKPT_MUST int ckpt_provider_strided(const void *data,
 					     enum ckpt_dtype dtype,
@@ -177,11 +187,14 @@ struct ckpt_tensor_desc {
 /**
  * Describe a tensor and where its bytes come from.
  *
- * Ownership:   @provider passes to the save, also on failure. For an alias it
- *              must be NULL; for a tensor without bytes it may be.
+ * Ownership:   @provider passes to the save, also on failure: *@provider is
+ *              empty after the call. For an alias it must be NULL; for a
+ *              tensor without bytes it may be.
  * Returns:     0; CKPT_EINVAL, with names and numbers: a dtype, shape or box
- *              that cannot be, a name given twice, bytes missing; CKPT_ELIMIT.
- *              Other tensors of the save are unaffected.
+ *              that cannot be, a name given twice, no data, or more or fewer
+ *              bytes than the boxes have; CKPT_ELIMIT; CKPT_ESTATE, started
+ *              before; CKPT_ECANCELED, aborted. Other tensors of the save are
+ *              unaffected.
  */
 CKPT_API CKPT_MUST int ckpt_save_tensor(struct ckpt_save *save, uint32_t item,
 					const struct ckpt_tensor_desc *desc,
@@ -206,7 +219,8 @@ CKPT_API CKPT_MUST int ckpt_save_file(struct ckpt_save *save, uint32_t item,
  *              until ckpt_save_wait(CKPT_CAPTURED) has returned 0, or
  *              ckpt_save_abort() or ckpt_save_free() has returned.
  * Returns:     0; CKPT_EINVAL, holes or overlaps, naming tensor and box;
- *              CKPT_ESTATE, started before; CKPT_ENOMEM.
+ *              CKPT_ESTATE, started before; CKPT_ECANCELED, aborted;
+ *              CKPT_ENOMEM.
  */
 CKPT_API CKPT_MUST int ckpt_save_start(struct ckpt_save *save,
 				       struct ckpt_err *err);
