@@ -273,11 +273,13 @@ static bool take_shape(struct ckw_tensor *t, uint32_t ndim,
 {
 	size_t len = ndim * sizeof(*dims);
 
-	t->shape = malloc(offsetof(struct ckpt_shape, dim) + len);
-	if (!t->shape)
+	uint8_t *p = malloc(offsetof(struct ckpt_shape, dim) + len);
+
+	if (!p)
 		return false;
-	t->shape->ndim = ndim;
-	memcpy(t->shape->dim, dims, len);
+	memcpy(p + offsetof(struct ckpt_shape, ndim), &ndim, sizeof(ndim));
+	memcpy(p + offsetof(struct ckpt_shape, dim), dims, len);
+	t->shape = (struct ckpt_shape *)p;
 	return true;
 }
 

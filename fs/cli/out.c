@@ -40,7 +40,7 @@ const char *cli_time(char dst[CLI_TIME_BYTES], int64_t time_ns)
 
 	if (!localtime_r(&t, &tm) ||
 	    strftime(dst, CLI_TIME_BYTES, "%Y-%m-%d %H:%M:%S", &tm) == 0)
-		strcpy(dst, "?");
+		snprintf(dst, CLI_TIME_BYTES, "?");
 	return dst;
 }
 

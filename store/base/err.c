@@ -66,20 +66,21 @@ static size_t print_unit(char unit[5], const char *text, size_t len)
 
 const char *ckb_quote(char *dst, size_t dst_len, const char *text, size_t len)
 {
-	size_t at = 0;
+	size_t at = 0, safe = 0; /* safe: "..." fits behind it */
 
 	CKB_REQUIRE(dst_len >= 8);
 	while (len > 0) {
 		char unit[5];
 		size_t n = print_unit(unit, text, len), unit_len = strlen(unit);
 
-		/* room for "..." and NUL, unless this is the end */
-		if (at + unit_len + (len > n ? 4 : 1) > dst_len) {
-			memcpy(dst + at, "...", 4);
+		if (at + unit_len + 1 > dst_len) {
+			memcpy(dst + safe, "...", 4);
 			return dst;
 		}
 		memcpy(dst + at, unit, unit_len);
 		at += unit_len;
+		if (at + 4 <= dst_len)
+			safe = at;
 		text += n;
 		len -= n;
 	}

@@ -176,11 +176,10 @@ static int make_dir(const struct ckb_sys *sys, int dirfd, const char *path,
 
 	if (rc < 0 && rc != -EEXIST)
 		return ckb_err_sys(err, -rc, "cannot make folder '%s'", path);
-	if (rc == -EEXIST) {
-		rc = need_dir(sys, dirfd, path, err);
-		if (rc < 0)
-			return rc;
-	}
+	/* asked in both cases: the same calls whether it was there or not */
+	rc = need_dir(sys, dirfd, path, err);
+	if (rc < 0)
+		return rc;
 	snprintf(parent, sizeof(parent), "%.*s",
 		 slash ? (int)(slash - path) : 1, slash ? path : ".");
 	return ckb_sync_dir(sys, dirfd, parent, err);

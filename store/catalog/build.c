@@ -37,12 +37,19 @@ struct ckq_build {
 
 static int failed(struct ckq_build *b, struct ckpt_err *err)
 {
-	int code = sqlite3_errcode(b->db) == SQLITE_NOMEM ? CKPT_ENOMEM
-		 : sqlite3_errcode(b->db) == SQLITE_TOOBIG ? CKPT_ELIMIT
-							   : CKPT_EINVAL;
-
-	return ckb_err(err, code, "cannot build the manifest: %s",
-		       sqlite3_errmsg(b->db));
+	switch (sqlite3_errcode(b->db)) {
+	case SQLITE_NOMEM:
+		return ckb_err_nomem(err);
+	case SQLITE_TOOBIG:
+		return ckb_err(err, CKPT_ELIMIT, "the manifest cannot hold a "
+			       "row of 10^9 bytes or more");
+	case SQLITE_CONSTRAINT:
+		return ckb_err(err, CKPT_EINVAL, "the manifest has one like "
+			       "it already (%s)", sqlite3_errmsg(b->db));
+	default:
+		return ckb_err(err, CKPT_EINVAL, "cannot build the manifest: "
+			       "%s", sqlite3_errmsg(b->db));
+	}
 }
 
 /* SQLite holds 63 bits. */
@@ -65,6 +72,7 @@ static void bind_text(sqlite3_stmt *s, int i, const char *text)
 		sqlite3_bind_null(s, i);
 }
 
+/* Bound values are borrowed: they are gone when the caller returns. */
 static int step(struct ckq_build *b, int which, struct ckpt_err *err)
 {
 	sqlite3_stmt *s = b->stmt[which];
@@ -73,6 +81,7 @@ static int step(struct ckq_build *b, int which, struct ckpt_err *err)
 							   : failed(b, err);
 
 	sqlite3_reset(s);
+	sqlite3_clear_bindings(s);
 	return result;
 }
 
@@ -80,6 +89,8 @@ static int insert_facts(struct ckq_build *b, const struct ckq_facts *f,
 			struct ckpt_err *err)
 {
 	sqlite3_stmt *s = NULL;
+
+	CKB_REQUIRE(f->saved_as && f->writer);
 	int rc = fits(f->generation, "generation", err);
 
 	if (rc == 0)
@@ -179,12 +190,15 @@ int ckq_build_item(struct ckq_build *b, const char *name,
 {
 	sqlite3_stmt *s = b->stmt[INS_ITEM];
 
+	CKB_REQUIRE(name && separator && ckq_kind_name((int)kind));
 	sqlite3_bind_int64(s, 1, b->items++);
 	bind_text(s, 2, name);
 	bind_text(s, 3, ckq_kind_name((int)kind));
 	bind_text(s, 4, separator);
 	bind_text(s, 5, metadata);
-	return step(b, INS_ITEM, err);
+	int rc = step(b, INS_ITEM, err);
+
+	return rc < 0 ? ckb_err_prefix(err, rc, "item '%s'", name) : rc;
 }
 
 int ckq_build_pack(struct ckq_build *b, const uint8_t uuid[16],
@@ -222,15 +236,16 @@ int ckq_build_tensor(struct ckq_build *b, const struct ckq_tensor *t,
 	sqlite3_stmt *s = b->stmt[INS_TENSOR];
 	CKB_BUF struct ckb_buf shape = { 0 };
 	uint8_t stats[CKF_STATS_BYTES];
+	char q[CKB_QUOTE_BYTES];
 	int rc = fits(t->bytes, "byte count", err);
 
 	if (rc < 0)
 		return rc;
+	CKB_REQUIRE(ckpt_dtype_name(t->dtype));
 	ckf_shape_encode(&t->shape, &shape);
 	ckf_stats_encode(&t->stats, stats);
 	if (shape.failed)
 		return ckb_err_nomem(err);
-	sqlite3_clear_bindings(s);
 	sqlite3_bind_int64(s, 1, b->tensors++);
 	sqlite3_bind_int64(s, 2, (int64_t)t->item);
 	bind_blob(s, 3, t->name, t->name_len);
@@ -247,7 +262,11 @@ int ckq_build_tensor(struct ckq_build *b, const struct ckq_tensor *t,
 		bind_blob(s, 11, t->root, CKPT_DIGEST_BYTES);
 	if (t->chunks_len > 0)
 		bind_blob(s, 12, t->chunks, t->chunks_len);
-	return step(b, INS_TENSOR, err);
+	rc = step(b, INS_TENSOR, err);
+	return rc < 0 ? ckb_err_prefix(err, rc, "tensor '%s'",
+				       ckb_quote(q, sizeof(q), t->name,
+						 t->name_len))
+		      : rc;
 }
 
 int ckq_build_finish(struct ckq_build *b, struct ckb_buf *out,
@@ -265,7 +284,9 @@ int ckq_build_finish(struct ckq_build *b, struct ckb_buf *out,
 	sqlite3_free(image);
 	if (out->failed)
 		return ckb_err_nomem(err);
-	CKB_INVARIANT(size % CKB_MANIFEST_PAGE == 0 && out->data[20] == 8);
+	/* whole pages, rollback journal, 8 reserved bytes */
+	CKB_INVARIANT(size % CKB_MANIFEST_PAGE == 0 && out->data[18] == 1 &&
+		      out->data[19] == 1 && out->data[20] == 8);
 	for (size_t page = 0; page < out->len / CKB_MANIFEST_PAGE; page++) {
 		uint8_t *p = out->data + page * CKB_MANIFEST_PAGE;
 

@@ -54,10 +54,24 @@ struct ckq_index {
 	sqlite3_stmt *stmt[STMT_COUNT];   /* guard: lock */
 	uint8_t last_pack[CKPT_UUID_BYTES]; /* of put; guard: lock */
 	int64_t last_pack_id;             /* 0: none; guard: lock */
+	char *path;
+	bool write;
+	bool damaged;                     /* found so; guard: lock */
 };
+
+/* Is that what a wrong or broken file answers, not a busy or denied one? */
+static bool says_damaged(int code)
+{
+	return code == SQLITE_CORRUPT || code == SQLITE_NOTADB ||
+	       code == SQLITE_ERROR; /* no such table or column */
+}
 
 static int failed(struct ckq_index *ix, struct ckpt_err *err)
 {
+	int code = sqlite3_errcode(ix->db);
+
+	if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
+		ix->damaged = true;
 	return ckb_err(err, CKPT_EIO, "the index is no use: %s",
 		       sqlite3_errmsg(ix->db));
 }
@@ -89,39 +103,66 @@ static bool on_network(const char *path)
 	return false;
 }
 
-static int pragma(sqlite3 *db, const char *sql)
+/* One integer; SQLITE_OK or why not. */
+static int number(sqlite3 *db, const char *sql, int *out)
 {
 	sqlite3_stmt *s = NULL;
-	int v = -1;
+	int rc = sqlite3_prepare_v2(db, sql, -1, &s, NULL);
 
-	if (sqlite3_prepare_v2(db, sql, -1, &s, NULL) == SQLITE_OK &&
-	    sqlite3_step(s) == SQLITE_ROW)
-		v = sqlite3_column_int(s, 0);
+	if (rc == SQLITE_OK) {
+		rc = sqlite3_step(s);
+		if (rc == SQLITE_ROW)
+			*out = sqlite3_column_int(s, 0);
+		rc = rc == SQLITE_ROW ? SQLITE_OK : rc == SQLITE_DONE
+						 ? SQLITE_NOTADB : rc;
+	}
 	sqlite3_finalize(s);
-	return v;
+	return rc;
 }
 
-/* Is the open database an index of this store, whole enough to prepare? */
-static bool usable(struct ckq_index *ix, const uint8_t store_uuid[16])
+/* SQLITE_OK: the open database is an index of this store, whole enough to
+ * prepare. SQLITE_NOTADB: it is another file. Else why that is not known. */
+static int usable(struct ckq_index *ix, const uint8_t store_uuid[16])
 {
 	sqlite3_stmt *s = NULL;
-	bool ours = false;
+	int application = 0, version = 0;
+	int rc = number(ix->db, "PRAGMA application_id", &application);
 
-	if (pragma(ix->db, "PRAGMA application_id") != APPLICATION_ID ||
-	    pragma(ix->db, "PRAGMA user_version") != USER_VERSION)
-		return false;
-	if (sqlite3_prepare_v2(ix->db, "SELECT value FROM meta WHERE "
-			       "key='store'", -1, &s, NULL) == SQLITE_OK &&
-	    sqlite3_step(s) == SQLITE_ROW &&
-	    sqlite3_column_bytes(s, 0) == CKPT_UUID_BYTES)
-		ours = memcmp(sqlite3_column_blob(s, 0), store_uuid,
-			      CKPT_UUID_BYTES) == 0;
+	if (rc == SQLITE_OK)
+		rc = number(ix->db, "PRAGMA user_version", &version);
+	if (rc == SQLITE_OK &&
+	    (application != APPLICATION_ID || version != USER_VERSION))
+		rc = SQLITE_NOTADB;
+	if (rc == SQLITE_OK)
+		rc = sqlite3_prepare_v2(ix->db, "SELECT value FROM meta WHERE "
+					"key='store'", -1, &s, NULL);
+	if (rc == SQLITE_OK) {
+		rc = sqlite3_step(s);
+		if (rc == SQLITE_ROW)
+			rc = sqlite3_column_bytes(s, 0) == CKPT_UUID_BYTES &&
+			     memcmp(sqlite3_column_blob(s, 0), store_uuid,
+				    CKPT_UUID_BYTES) == 0
+				     ? SQLITE_OK : SQLITE_NOTADB;
+		else if (rc == SQLITE_DONE)
+			rc = SQLITE_NOTADB;
+	}
 	sqlite3_finalize(s);
-	for (int i = 0; ours && i < STMT_COUNT; i++)
-		ours = sqlite3_prepare_v3(ix->db, statements[i], -1,
-					  SQLITE_PREPARE_PERSISTENT,
-					  &ix->stmt[i], NULL) == SQLITE_OK;
-	return ours;
+	for (int i = 0; rc == SQLITE_OK && i < STMT_COUNT; i++)
+		rc = sqlite3_prepare_v3(ix->db, statements[i], -1,
+					SQLITE_PREPARE_PERSISTENT,
+					&ix->stmt[i], NULL);
+	return rc;
+}
+
+/* Nothing in it yet: made just now, by us or by another who is at it. */
+static bool is_empty(struct ckq_index *ix)
+{
+	int application = -1, objects = -1;
+
+	return number(ix->db, "PRAGMA application_id", &application) ==
+		       SQLITE_OK && application == 0 &&
+	       number(ix->db, "SELECT count(*) FROM sqlite_schema",
+		      &objects) == SQLITE_OK && objects == 0;
 }
 
 static bool create(struct ckq_index *ix, const uint8_t store_uuid[16])
@@ -178,26 +219,25 @@ static void disconnect(struct ckq_index *ix)
 }
 
 /* true: open and usable. A fresh or useless file is made anew, once. */
-static bool open_write(struct ckq_index *ix, const char *path,
-		       const uint8_t store_uuid[16])
+static bool open_write(struct ckq_index *ix, const uint8_t store_uuid[16])
 {
 	for (int try = 0; try < 2; try++) {
-		if (connect_db(ix, path, true) == SQLITE_OK) {
-			if (pragma(ix->db, "PRAGMA application_id") == 0 &&
-			    pragma(ix->db, "SELECT count(*) FROM "
-				   "sqlite_schema") == 0)
-				create(ix, store_uuid);
-			if (usable(ix, store_uuid))
-				return true;
-		}
-		/* somebody else is making it right now: not ours to remove */
-		bool busy = sqlite3_errcode(ix->db) == SQLITE_BUSY;
+		int rc = connect_db(ix, ix->path, true);
 
+		if (rc == SQLITE_OK) {
+			if (is_empty(ix))
+				create(ix, store_uuid);
+			rc = usable(ix, store_uuid);
+		}
+		if (rc == SQLITE_OK)
+			return true;
 		disconnect(ix);
-		if (busy || try == 1 || ckq_index_remove(path, NULL) < 0)
+		/* busy, denied, out of memory: not ours to remove */
+		if (try == 1 || !says_damaged(rc & 0xff) ||
+		    ckq_index_remove(ix->path, NULL) < 0)
 			return false;
 		ckb_log(CKB_INFO, "the index '%s' is not this store's, or "
-			"damaged: making it anew", path);
+			"damaged: making it anew", ix->path);
 	}
 	return false;
 }
@@ -211,10 +251,16 @@ int ckq_index_open(const char *path, const uint8_t store_uuid[16], bool write,
 	if (!ix)
 		return ckb_err_nomem(err);
 	pthread_mutex_init(&ix->lock, NULL);
+	ix->write = write;
+	ix->path = strdup(path);
+	if (!ix->path) {
+		ckq_index_close(ix);
+		return ckb_err_nomem(err);
+	}
 	bool ok = !on_network(path) &&
-		  (write ? open_write(ix, path, store_uuid)
+		  (write ? open_write(ix, store_uuid)
 			 : connect_db(ix, path, false) == SQLITE_OK &&
-				   usable(ix, store_uuid));
+				   usable(ix, store_uuid) == SQLITE_OK);
 
 	if (!ok) {
 		ckq_index_close(ix);
@@ -229,7 +275,12 @@ void ckq_index_close(struct ckq_index *ix)
 	if (!ix)
 		return;
 	disconnect(ix);
+	/* what was found damaged under way is gone for the next one */
+	if (ix->damaged && ix->write && ckq_index_remove(ix->path, NULL) == 0)
+		ckb_log(CKB_WARN, "the index '%s' was damaged and is given "
+			"up; 'ckptfs reindex' makes it again", ix->path);
 	pthread_mutex_destroy(&ix->lock);
+	free(ix->path);
 	free(ix);
 }
 

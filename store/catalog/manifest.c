@@ -1,70 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manifest.c - read a manifest (owns sqlite3.h with build, vfs and index).
+ * manifest.c - read a manifest: open it, its facts, BLOBs, verification. Rows
+ * of items, packs and tensors are in rows.c.
  *
  * Defensive: the file is untrusted until each page matched its checksum, the
- * schema is exactly ours, and each row kept the format's rules; what the
- * callbacks get is valid in itself (S6, S10). A row that is not, or a bad page
- * under it, is CKPT_ECORRUPT naming file and page.
+ * schema is exactly ours, and each row kept the format's rules; what callers
+ * get is valid in itself (S6, S10). A row that is not, or a bad page under it,
+ * is CKPT_ECORRUPT naming file and page.
  *
  * Threads: any; one mutex guards the connection, held for a statement.
  */
-#include "catalog/manifest.h"
+#include "catalog/manifest_impl.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/limits.h"
-#include "base/text.h"
 #include "catalog/schema.h"
-#include "catalog/vfs.h"
 #include "format/name.h"
-#include "tensor/dtype.h"
 
-struct ckq_manifest {
-	pthread_mutex_t lock;
-	struct ckq_file file;
-	sqlite3 *db;              /* guard: lock */
-	sqlite3_stmt *chunks;     /* guard: lock */
-	char *path;
-	struct ckq_facts facts;
-	char *texts[4];           /* saved_as, metadata, metrics, writer */
-};
-
-/* Why SQLite failed: a bad page, the system, or its own sentence. */
-static int failed(struct ckq_manifest *m, struct ckpt_err *err)
+int ckq_manifest_failed(struct ckq_manifest *m, struct ckpt_err *err)
 {
+	struct ckq_file was = m->file;
 	int code = sqlite3_errcode(m->db);
 
-	if (m->file.bad_errno != 0)
-		return ckb_err_sys(err, m->file.bad_errno,
-				   "cannot read manifest '%s'", m->path);
-	if (m->file.bad_page != 0)
+	m->file.bad_page = 0;
+	m->file.bad_errno = 0;
+	m->file.cut = false;
+	if (was.bad_errno != 0)
+		return ckb_err_sys(err, was.bad_errno, "cannot read page %u of "
+				   "manifest '%s'", was.bad_page, m->path);
+	if (was.bad_page != 0)
 		return ckb_err(err, CKPT_ECORRUPT, "manifest '%s' is damaged: "
-			       "page %u does not match its checksum", m->path,
-			       m->file.bad_page);
+			       "%s %u %s", m->path,
+			       was.cut ? "it ends before page" : "page",
+			       was.bad_page,
+			       was.cut ? "does"
+				       : "does not match its checksum");
 	if (code == SQLITE_NOMEM)
 		return ckb_err_nomem(err);
 	return ckb_err(err, CKPT_ECORRUPT, "manifest '%s' is damaged: %s",
 		       m->path, sqlite3_errmsg(m->db));
 }
 
-static int bad_row(struct ckq_manifest *m, struct ckpt_err *err,
-		   const char *what)
+int ckq_manifest_bad(struct ckq_manifest *m, struct ckpt_err *err,
+		     const char *what)
 {
 	return ckb_err(err, CKPT_ECORRUPT, "manifest '%s' is damaged: %s",
 		       m->path, what);
 }
 
-static int prepare(struct ckq_manifest *m, const char *sql,
-		   sqlite3_stmt **out, struct ckpt_err *err)
+int ckq_manifest_prepare(struct ckq_manifest *m, const char *sql,
+			 sqlite3_stmt **out, struct ckpt_err *err)
 {
 	return sqlite3_prepare_v2(m->db, sql, -1, out, NULL) == SQLITE_OK
-		       ? 0 : failed(m, err);
+		       ? 0 : ckq_manifest_failed(m, err);
 }
 
 /* ---- opening ---- */
@@ -101,11 +92,12 @@ static int check_header(struct ckq_manifest *m, struct ckpt_err *err)
 	int rc = ckq_vfs_page(&m->file, 1, page);
 
 	if (rc != SQLITE_OK)
-		return failed(m, err);
+		return ckq_manifest_failed(m, err);
 	if (memcmp(page, "SQLite format 3", 16) != 0 ||
 	    page[16] != CKB_MANIFEST_PAGE >> 8 || page[17] != 0 ||
-	    page[18] != 1 || page[19] != 1 || page[20] != 8)
-		return bad_row(m, err, "it is no manifest of this format");
+	    page[18] != 1 || page[19] != 1 || page[20] != 8 ||
+	    memcmp(page + 56, "\0\0\0\1", 4) != 0) /* UTF-8 */
+		return ckq_manifest_bad(m, err, "it is no manifest of this format");
 	uint32_t pages = (uint32_t)page[28] << 24 | (uint32_t)page[29] << 16 |
 			 (uint32_t)page[30] << 8 | page[31];
 
@@ -117,6 +109,8 @@ static int check_header(struct ckq_manifest *m, struct ckpt_err *err)
 	return 0;
 }
 
+/* A row may be as large as SQLite allows (10^9 bytes): a chunk list grows with
+ * its tensor. Pages are verified, so what is not in the file costs nothing. */
 static void defend(sqlite3 *db)
 {
 	static const int limits[][2] = {
@@ -132,27 +126,57 @@ static void defend(sqlite3 *db)
 	for (size_t i = 0; i < CKB_ARRAY_LEN(limits); i++)
 		sqlite3_limit(db, limits[i][0], limits[i][1]);
 	sqlite3_exec(db, "PRAGMA cell_size_check=1; PRAGMA mmap_size=0; "
-		     "PRAGMA cache_size=-1024", NULL, NULL, NULL);
+		     "PRAGMA cache_size=-1024; PRAGMA temp_store=2", NULL, NULL,
+		     NULL);
 }
 
 static int pragma(struct ckq_manifest *m, const char *sql, int *out,
 		  struct ckpt_err *err)
 {
 	sqlite3_stmt *s = NULL;
-	int rc = prepare(m, sql, &s, err);
+	int rc = ckq_manifest_prepare(m, sql, &s, err);
 
 	if (rc == 0 && sqlite3_step(s) != SQLITE_ROW)
-		rc = failed(m, err);
+		rc = ckq_manifest_failed(m, err);
 	if (rc == 0)
 		*out = sqlite3_column_int(s, 0);
 	sqlite3_finalize(s);
 	return rc;
 }
 
-static int check_schema(struct ckq_manifest *m, struct ckpt_err *err)
+/* Exactly our tables in our order, and the indexes that SQLite makes for them
+ * (which have no text): no view, trigger, or table besides. */
+static int check_objects(struct ckq_manifest *m, struct ckpt_err *err)
 {
 	sqlite3_stmt *s = NULL;
-	int application = 0, version = 0, n = 0, step;
+	int n = 0, step;
+	bool same = true;
+	int rc = ckq_manifest_prepare(m, "SELECT type, name, tbl_name, sql "
+				      "FROM sqlite_schema ORDER BY rowid", &s,
+				      err);
+
+	if (rc < 0)
+		return rc;
+	while (same && (step = sqlite3_step(s)) == SQLITE_ROW) {
+		const char *texts[4];
+
+		for (int i = 0; i < 4; i++)
+			texts[i] = (const char *)sqlite3_column_text(s, i);
+		same = n < CKQ_OBJECT_COUNT &&
+		       ckq_schema_is(n++, texts[0], texts[1], texts[2],
+				     texts[3]);
+	}
+	if (same && step != SQLITE_DONE)
+		rc = ckq_manifest_failed(m, err);
+	else if (!same || n != CKQ_OBJECT_COUNT)
+		rc = ckq_manifest_bad(m, err, "its schema is not the format's");
+	sqlite3_finalize(s);
+	return rc;
+}
+
+static int check_schema(struct ckq_manifest *m, struct ckpt_err *err)
+{
+	int application = 0, version = 0;
 	int rc = pragma(m, "PRAGMA application_id", &application, err);
 
 	if (rc == 0)
@@ -160,98 +184,98 @@ static int check_schema(struct ckq_manifest *m, struct ckpt_err *err)
 	if (rc < 0)
 		return rc;
 	if (application != CKQ_APPLICATION_ID)
-		return bad_row(m, err, "it is no manifest of ckptfs");
+		return ckq_manifest_bad(m, err, "it is no manifest of ckptfs");
 	if (version > CKQ_USER_VERSION)
 		return ckb_err(err, CKPT_EVERSION, "manifest '%s' has version "
 			       "%d, which needs a newer ckptfs", m->path,
 			       version);
-	rc = prepare(m, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL "
-		     "ORDER BY rowid", &s, err);
-	if (rc < 0)
-		return rc;
-	while ((step = sqlite3_step(s)) == SQLITE_ROW) {
-		const char *sql = (const char *)sqlite3_column_text(s, 0);
-
-		if (n >= CKQ_TABLE_COUNT || !sql ||
-		    strcmp(sql, ckq_schema[n]) != 0)
-			break;
-		n++;
-	}
-	if (step != SQLITE_ROW && step != SQLITE_DONE)
-		rc = failed(m, err);
-	else if (step == SQLITE_ROW || n != CKQ_TABLE_COUNT)
-		rc = bad_row(m, err, "its schema is not the format's");
-	sqlite3_finalize(s);
-	return rc;
+	if (version < CKQ_USER_VERSION)
+		return ckq_manifest_bad(m, err, "its version is none");
+	return check_objects(m, err);
 }
 
-/* A text column as an own copy; NULL stays NULL. false: not valid text. */
-static bool take_text(sqlite3_stmt *s, int i, char **out)
+/* A text column as an own copy; NULL stays NULL. */
+static int take_text(sqlite3_stmt *s, int i, char **out)
 {
-	const char *text = (const char *)sqlite3_column_text(s, i);
-	size_t len = (size_t)sqlite3_column_bytes(s, i);
-
-	if (!text)
-		return sqlite3_column_type(s, i) == SQLITE_NULL;
-	if (memchr(text, '\0', len) || !ckb_utf8_ok(text, len))
-		return false;
-	*out = strdup(text);
-	return *out != NULL;
+	if (sqlite3_column_type(s, i) == SQLITE_NULL)
+		return 0;
+	if (!ckq_row_text(s, i))
+		return CKPT_ECORRUPT;
+	*out = strdup((const char *)sqlite3_column_text(s, i));
+	return *out ? 0 : CKPT_ENOMEM;
 }
 
-static bool take_uuid(sqlite3_stmt *s, int i, uint8_t out[16])
-{
-	if (sqlite3_column_bytes(s, i) != CKPT_UUID_BYTES)
-		return false;
-	memcpy(out, sqlite3_column_blob(s, i), CKPT_UUID_BYTES);
-	return true;
-}
+enum { F_ID, F_UUID, F_STORE, F_GENERATION, F_SEQ, F_STEP, F_CREATED,
+       F_PARENT, F_SAVED_AS, F_METADATA, F_METRICS, F_WRITER, F_TILE_RULE,
+       F_DIGEST };
+static const char facts_types[] = "ibbiiIiBtTTtit";
+static const char facts_sql[] =
+	"SELECT id, uuid, store_uuid, generation, seq, step, created_ns, "
+	"parent, saved_as, metadata, metrics, writer, tile_rule, digest "
+	"FROM checkpoint";
 
-static bool take_facts(struct ckq_manifest *m, sqlite3_stmt *s)
+/* 0, CKPT_ENOMEM, or CKPT_ECORRUPT without a message. */
+static int take_facts(struct ckq_manifest *m, sqlite3_stmt *s)
 {
 	struct ckq_facts *f = &m->facts;
-	const char *digest = (const char *)sqlite3_column_text(s, 12);
-	bool ok = take_uuid(s, 0, f->uuid) && take_uuid(s, 1, f->store_uuid) &&
-		  sqlite3_column_int64(s, 2) > 0 &&
-		  sqlite3_column_int64(s, 3) > 0 &&
-		  sqlite3_column_int64(s, 4) >= 0;
+	int rc = 0;
 
-	f->generation = (uint64_t)sqlite3_column_int64(s, 2);
-	f->seq = (uint64_t)sqlite3_column_int64(s, 3);
-	f->has_step = sqlite3_column_type(s, 4) != SQLITE_NULL;
-	f->step = (uint64_t)sqlite3_column_int64(s, 4);
-	f->created_ns = sqlite3_column_int64(s, 5);
-	f->has_parent = sqlite3_column_type(s, 6) != SQLITE_NULL;
-	ok = ok && (!f->has_parent || take_uuid(s, 6, f->parent));
-	for (int i = 0; i < 4; i++)
-		ok = ok && take_text(s, 7 + i, &m->texts[i]);
+	if (!ckq_row_types(s, facts_types) ||
+	    sqlite3_column_int64(s, F_ID) != 1 ||
+	    !ckq_row_blob(s, F_UUID, f->uuid, CKPT_UUID_BYTES) ||
+	    !ckq_row_blob(s, F_STORE, f->store_uuid, CKPT_UUID_BYTES) ||
+	    sqlite3_column_int64(s, F_GENERATION) <= 0 ||
+	    sqlite3_column_int64(s, F_SEQ) <= 0 ||
+	    sqlite3_column_int64(s, F_STEP) < 0 ||
+	    sqlite3_column_int64(s, F_TILE_RULE) != 1 ||
+	    strcmp((const char *)sqlite3_column_text(s, F_DIGEST), "sha256"))
+		return CKPT_ECORRUPT;
+	f->generation = (uint64_t)sqlite3_column_int64(s, F_GENERATION);
+	f->seq = (uint64_t)sqlite3_column_int64(s, F_SEQ);
+	f->has_step = sqlite3_column_type(s, F_STEP) != SQLITE_NULL;
+	f->step = (uint64_t)sqlite3_column_int64(s, F_STEP);
+	f->created_ns = sqlite3_column_int64(s, F_CREATED);
+	f->has_parent = sqlite3_column_type(s, F_PARENT) != SQLITE_NULL;
+	if (f->has_parent &&
+	    !ckq_row_blob(s, F_PARENT, f->parent, CKPT_UUID_BYTES))
+		return CKPT_ECORRUPT;
+	for (int i = 0; rc == 0 && i < 4; i++)
+		rc = take_text(s, F_SAVED_AS + i, &m->texts[i]);
+	if (rc < 0)
+		return rc;
 	f->saved_as = m->texts[0];
 	f->metadata = m->texts[1];
 	f->metrics = m->texts[2];
 	f->writer = m->texts[3];
-	f->tile_rule = (uint32_t)sqlite3_column_int64(s, 11);
-	return ok && f->saved_as && f->writer && f->tile_rule == 1 && digest &&
-	       strcmp(digest, "sha256") == 0 &&
-	       ckf_checkpoint_name(f->saved_as, NULL) == 0;
+	f->tile_rule = 1;
+	return ckf_checkpoint_name(f->saved_as, NULL) < 0 ? CKPT_ECORRUPT : 0;
 }
 
 static int read_facts(struct ckq_manifest *m, struct ckpt_err *err)
 {
 	sqlite3_stmt *s = NULL;
-	int rc = prepare(m, "SELECT uuid, store_uuid, generation, seq, step, "
-			 "created_ns, parent, saved_as, metadata, metrics, "
-			 "writer, tile_rule, digest FROM checkpoint", &s, err);
+	int rc = ckq_manifest_prepare(m, facts_sql, &s, err);
 
-	if (rc == 0) {
-		int step = sqlite3_step(s);
+	if (rc < 0)
+		return rc;
+	int step = sqlite3_step(s);
 
-		if (step == SQLITE_ROW && take_facts(m, s))
-			rc = 0;
-		else if (step == SQLITE_ROW || step == SQLITE_DONE)
-			rc = bad_row(m, err, "its facts are malformed");
+	if (step == SQLITE_ROW) {
+		rc = take_facts(m, s);
+		if (rc == CKPT_ENOMEM)
+			rc = ckb_err_nomem(err);
+		else if (rc < 0)
+			rc = ckq_manifest_bad(m, err, "its facts are "
+					      "malformed");
 		else
-			rc = failed(m, err);
+			step = sqlite3_step(s);
 	}
+	if (rc == 0 && step == SQLITE_ROW)
+		rc = ckq_manifest_bad(m, err, "it describes two checkpoints");
+	else if (rc == 0 && step != SQLITE_DONE)
+		rc = ckq_manifest_failed(m, err);
+	else if (rc == 0 && !m->facts.saved_as)
+		rc = ckq_manifest_bad(m, err, "it describes no checkpoint");
 	sqlite3_finalize(s);
 	return rc;
 }
@@ -273,7 +297,7 @@ int ckq_manifest_open(const struct ckb_sys *sys, int dirfd, const char *path,
 	if (rc == 0)
 		rc = check_header(m, err);
 	if (rc == 0 && ckq_vfs_open(&m->file, &m->db) != SQLITE_OK)
-		rc = failed(m, err);
+		rc = ckq_manifest_failed(m, err);
 	if (rc == 0) {
 		defend(m->db);
 		rc = check_schema(m, err);
@@ -281,7 +305,7 @@ int ckq_manifest_open(const struct ckb_sys *sys, int dirfd, const char *path,
 	if (rc == 0)
 		rc = read_facts(m, err);
 	if (rc == 0)
-		rc = prepare(m, "SELECT chunks FROM tensor WHERE id=?",
+		rc = ckq_manifest_prepare(m, "SELECT chunks FROM tensor WHERE id=?",
 			     &m->chunks, err);
 	if (rc < 0) {
 		ckq_manifest_close(m);
@@ -311,174 +335,7 @@ const struct ckq_facts *ckq_manifest_facts(const struct ckq_manifest *m)
 	return &m->facts;
 }
 
-/* ---- rows ---- */
-
-/* Run @sql; @row takes one row (its number from 0). 0, negative, or what a
- * callback returned to stop. */
-static int each(struct ckq_manifest *m, const char *sql,
-		int (*row)(struct ckq_manifest *m, sqlite3_stmt *s,
-			   uint64_t number, void *ctx, struct ckpt_err *err),
-		void *ctx, struct ckpt_err *err)
-{
-	sqlite3_stmt *s = NULL;
-	uint64_t number = 0;
-	int step = SQLITE_DONE;
-
-	pthread_mutex_lock(&m->lock);
-	int rc = prepare(m, sql, &s, err);
-
-	while (rc == 0 && (step = sqlite3_step(s)) == SQLITE_ROW) {
-		if ((uint64_t)sqlite3_column_int64(s, 0) != number)
-			rc = bad_row(m, err, "its rows are not numbered 0, 1, "
-				     "2, ...");
-		else
-			rc = row(m, s, number, ctx, err);
-		number++;
-	}
-	if (rc == 0 && step != SQLITE_DONE)
-		rc = failed(m, err);
-	sqlite3_finalize(s);
-	pthread_mutex_unlock(&m->lock);
-	return rc;
-}
-
-struct item_ctx {
-	ckq_item_fn fn;
-	void *ctx;
-};
-
-static bool plain_text(sqlite3_stmt *s, int i)
-{
-	const char *text = (const char *)sqlite3_column_text(s, i);
-	size_t len = (size_t)sqlite3_column_bytes(s, i);
-
-	return text && strlen(text) == len && ckb_utf8_ok(text, len);
-}
-
-static int item_row(struct ckq_manifest *m, sqlite3_stmt *s, uint64_t number,
-		    void *ctx, struct ckpt_err *err)
-{
-	struct item_ctx *c = ctx;
-	const char *name = (const char *)sqlite3_column_text(s, 1);
-	int kind = ckq_kind_parse((const char *)sqlite3_column_text(s, 2));
-	const char *separator = (const char *)sqlite3_column_text(s, 3);
-	const char *metadata = (const char *)sqlite3_column_text(s, 4);
-
-	if (!plain_text(s, 1) || !plain_text(s, 3) || kind == 0 ||
-	    (metadata && !plain_text(s, 4)) || strlen(separator) > 1 ||
-	    ckf_item_name(name, kind == CKPT_ITEM_ORIGIN, NULL) < 0)
-		return bad_row(m, err, "an item's row is malformed");
-	return c->fn(c->ctx, number, name, (enum ckpt_item_kind)kind,
-		     separator, metadata);
-}
-
-int ckq_manifest_items(struct ckq_manifest *m, ckq_item_fn fn, void *ctx,
-		       struct ckpt_err *err)
-{
-	struct item_ctx c = { fn, ctx };
-
-	return each(m, "SELECT id, name, kind, separator, metadata FROM item "
-		    "ORDER BY id", item_row, &c, err);
-}
-
-struct pack_ctx {
-	ckq_pack_fn fn;
-	void *ctx;
-};
-
-static int pack_row(struct ckq_manifest *m, sqlite3_stmt *s, uint64_t number,
-		    void *ctx, struct ckpt_err *err)
-{
-	struct pack_ctx *c = ctx;
-	uint8_t uuid[CKPT_UUID_BYTES];
-
-	if (!take_uuid(s, 1, uuid))
-		return bad_row(m, err, "a pack's row is malformed");
-	return c->fn(c->ctx, number, uuid);
-}
-
-int ckq_manifest_packs(struct ckq_manifest *m, ckq_pack_fn fn, void *ctx,
-		       struct ckpt_err *err)
-{
-	struct pack_ctx c = { fn, ctx };
-
-	return each(m, "SELECT id, uuid FROM pack ORDER BY id", pack_row, &c,
-		    err);
-}
-
-struct tensor_ctx {
-	ckq_tensor_fn fn;
-	void *ctx;
-};
-
-static bool take_tensor(sqlite3_stmt *s, struct ckq_tensor *t)
-{
-	const char *code = (const char *)sqlite3_column_text(s, 3);
-	uint64_t bytes = 0;
-
-	t->item = (uint64_t)sqlite3_column_int64(s, 1);
-	t->name = sqlite3_column_blob(s, 2);
-	t->name_len = (size_t)sqlite3_column_bytes(s, 2);
-	if (!t->name)
-		t->name = "";
-	t->bytes = (uint64_t)sqlite3_column_int64(s, 5);
-	t->media_type = (const char *)sqlite3_column_text(s, 6);
-	t->has_layout = sqlite3_column_type(s, 7) != SQLITE_NULL;
-	t->layout = (uint64_t)sqlite3_column_int64(s, 7);
-	t->has_alias = sqlite3_column_type(s, 8) != SQLITE_NULL;
-	t->alias_of = (uint64_t)sqlite3_column_int64(s, 8);
-	t->chunks_len = (size_t)sqlite3_column_int64(s, 11);
-	t->has_root = sqlite3_column_type(s, 10) != SQLITE_NULL;
-	if (!code || !ckt_dtype_from_code(code, strlen(code), &t->dtype) ||
-	    ckf_shape_decode(sqlite3_column_blob(s, 4),
-			     (size_t)sqlite3_column_bytes(s, 4), &t->shape,
-			     NULL) < 0 ||
-	    ckf_tensor_name(t->name, t->name_len, NULL) < 0 ||
-	    ckf_stats_decode(sqlite3_column_blob(s, 9),
-			     (size_t)sqlite3_column_bytes(s, 9), &t->stats,
-			     NULL) < 0)
-		return false;
-	if (t->has_root) {
-		if (sqlite3_column_bytes(s, 10) != CKPT_DIGEST_BYTES)
-			return false;
-		memcpy(t->root, sqlite3_column_blob(s, 10), CKPT_DIGEST_BYTES);
-	}
-	if (t->media_type &&
-	    (!plain_text(s, 6) || t->dtype != CKPT_U8 || t->shape.ndim != 1 ||
-	     t->shape.dim[0] != t->bytes || t->bytes > INT64_MAX))
-		return false;
-	if (!t->media_type &&
-	    (ckt_shape_bytes(t->dtype, &t->shape, &bytes, NULL) < 0 ||
-	     bytes != t->bytes))
-		return false;
-	if ((t->has_alias || t->bytes == 0) != (t->chunks_len == 0))
-		return false;
-	return t->chunks_len % CKF_CHUNK_ENTRY_BYTES == 0 &&
-	       (!t->has_alias || t->alias_of < t->id);
-}
-
-static int tensor_row(struct ckq_manifest *m, sqlite3_stmt *s, uint64_t number,
-		      void *ctx, struct ckpt_err *err)
-{
-	struct tensor_ctx *c = ctx;
-	struct ckq_tensor t = { .id = number };
-
-	if (!take_tensor(s, &t))
-		return bad_row(m, err, "a tensor's row is malformed");
-	return c->fn(c->ctx, &t);
-}
-
-int ckq_manifest_tensors(struct ckq_manifest *m, ckq_tensor_fn fn, void *ctx,
-			 struct ckpt_err *err)
-{
-	struct tensor_ctx c = { fn, ctx };
-
-	/* length() of a BLOB reads its header, not its pages */
-	return each(m, "SELECT id, item, name, dtype, shape, bytes, "
-		    "media_type, layout, alias_of, stats, root, "
-		    "coalesce(length(chunks), 0) FROM tensor ORDER BY id",
-		    tensor_row, &c, err);
-}
+/* ---- BLOBs ---- */
 
 static int read_blob(struct ckq_manifest *m, sqlite3_stmt *s, uint64_t id,
 		     struct ckb_buf *out, struct ckpt_err *err)
@@ -493,8 +350,8 @@ static int read_blob(struct ckq_manifest *m, sqlite3_stmt *s, uint64_t id,
 			    (size_t)sqlite3_column_bytes(s, 0));
 		rc = out->failed ? ckb_err_nomem(err) : 0;
 	} else {
-		rc = step == SQLITE_DONE ? bad_row(m, err, "a row is missing")
-					 : failed(m, err);
+		rc = step == SQLITE_DONE ? ckq_manifest_bad(m, err, "a row is missing")
+					 : ckq_manifest_failed(m, err);
 	}
 	sqlite3_reset(s);
 	return rc;
@@ -516,7 +373,7 @@ int ckq_manifest_layout(struct ckq_manifest *m, uint64_t id,
 	sqlite3_stmt *s = NULL;
 
 	pthread_mutex_lock(&m->lock);
-	int rc = prepare(m, "SELECT spec FROM layout WHERE id=?", &s, err);
+	int rc = ckq_manifest_prepare(m, "SELECT spec FROM layout WHERE id=?", &s, err);
 
 	if (rc == 0)
 		rc = read_blob(m, s, id, out, err);
@@ -525,25 +382,38 @@ int ckq_manifest_layout(struct ckq_manifest *m, uint64_t id,
 	return rc;
 }
 
+static int check_integrity(struct ckq_manifest *m, struct ckpt_err *err)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = ckq_manifest_prepare(m, "PRAGMA integrity_check(1)", &s, err);
+
+	if (rc == 0 && sqlite3_step(s) != SQLITE_ROW)
+		rc = ckq_manifest_failed(m, err);
+	if (rc == 0) {
+		const char *says = (const char *)sqlite3_column_text(s, 0);
+
+		if (!says)
+			rc = ckb_err_nomem(err);
+		else if (strcmp(says, "ok") != 0)
+			rc = m->file.bad_page ? ckq_manifest_failed(m, err)
+					      : ckq_manifest_bad(m, err, says);
+	}
+	sqlite3_finalize(s);
+	return rc;
+}
+
 int ckq_manifest_verify(struct ckq_manifest *m, struct ckpt_err *err)
 {
+	uint64_t pages = m->file.bytes / CKB_MANIFEST_PAGE;
 	uint8_t page[CKB_MANIFEST_PAGE];
-	sqlite3_stmt *s = NULL;
 	int rc = 0;
 
 	pthread_mutex_lock(&m->lock);
-	for (uint64_t i = 0; rc == 0 && i < m->file.bytes / CKB_MANIFEST_PAGE;
-	     i++)
-		if (ckq_vfs_page(&m->file, (uint32_t)i + 1, page) != SQLITE_OK)
-			rc = failed(m, err);
+	for (uint64_t i = 1; rc == 0 && i <= pages; i++)
+		if (ckq_vfs_page(&m->file, (uint32_t)i, page) != SQLITE_OK)
+			rc = ckq_manifest_failed(m, err);
 	if (rc == 0)
-		rc = prepare(m, "PRAGMA integrity_check(1)", &s, err);
-	if (rc == 0 && sqlite3_step(s) != SQLITE_ROW)
-		rc = failed(m, err);
-	if (rc == 0 &&
-	    strcmp((const char *)sqlite3_column_text(s, 0), "ok") != 0)
-		rc = bad_row(m, err, (const char *)sqlite3_column_text(s, 0));
-	sqlite3_finalize(s);
+		rc = check_integrity(m, err);
 	pthread_mutex_unlock(&m->lock);
 	return rc;
 }

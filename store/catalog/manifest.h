@@ -86,7 +86,8 @@ typedef int (*ckq_pack_fn)(void *ctx, uint64_t id, const uint8_t uuid[16]);
 typedef int (*ckq_tensor_fn)(void *ctx, const struct ckq_tensor *t);
 /* In id order; ids must be 0, 1, 2, ...; every field is validated before the
  * callback (names legal, shape and bytes agree, alias one level and earlier,
- * chunks length a multiple of the entry size). @fn non-zero stops. */
+ * chunks length a multiple of the entry size). What @fn gets is borrowed for
+ * the call. @fn non-zero stops; it must not call the manifest. */
 CKB_MUST int ckq_manifest_items(struct ckq_manifest *m, ckq_item_fn fn,
 				void *ctx, struct ckpt_err *err);
 CKB_MUST int ckq_manifest_packs(struct ckq_manifest *m, ckq_pack_fn fn,

@@ -29,6 +29,39 @@ const char *const ckq_schema[CKQ_TABLE_COUNT] = {
 	"STRICT",
 };
 
+/* Rows of sqlite_schema as SQLite writes them: each table, and behind it the
+ * index of its UNIQUE constraint, which has no text. */
+static const struct {
+	const char *table, *index; /* one of the two is the row's name */
+} objects[CKQ_OBJECT_COUNT] = {
+	{ "checkpoint", NULL },
+	{ "item", NULL },
+	{ "item", "sqlite_autoindex_item_1" },
+	{ "pack", NULL },
+	{ "pack", "sqlite_autoindex_pack_1" },
+	{ "layout", NULL },
+	{ "layout", "sqlite_autoindex_layout_1" },
+	{ "tensor", NULL },
+	{ "tensor", "sqlite_autoindex_tensor_1" },
+};
+
+bool ckq_schema_is(int n, const char *type, const char *name,
+		   const char *table, const char *sql)
+{
+	const char *index = objects[n].index;
+	int nth = 0; /* table of ckq_schema */
+
+	for (int i = 0; i < n; i++)
+		nth += !objects[i].index;
+	if (!type || !name || !table || strcmp(table, objects[n].table) != 0)
+		return false;
+	if (index)
+		return strcmp(type, "index") == 0 && !sql &&
+		       strcmp(name, index) == 0;
+	return strcmp(type, "table") == 0 && strcmp(name, table) == 0 && sql &&
+	       strcmp(sql, ckq_schema[nth]) == 0;
+}
+
 static const char *const kinds[] = { NULL, "tensors", "files", "origin" };
 
 const char *ckq_kind_name(int kind)

@@ -33,15 +33,16 @@ int ckq_vfs_page(struct ckq_file *f, uint32_t number, uint8_t *page)
 				"manifest", &err);
 
 	if (rc < 0) {
+		f->bad_page = number;
 		f->bad_errno = err.sys_errno;
-		if (f->bad_page == 0)
-			f->bad_page = number;
+		f->cut = rc == CKPT_ECORRUPT;
 		return SQLITE_IOERR_READ;
 	}
 	if (ckb_get_u64(page + CKB_MANIFEST_PAGE - 8) !=
 	    ckb_xxh3_u32(number, page, CKB_MANIFEST_PAGE - 8)) {
-		if (f->bad_page == 0)
-			f->bad_page = number;
+		f->bad_page = number;
+		f->bad_errno = 0;
+		f->cut = false;
 		return SQLITE_IOERR_DATA;
 	}
 	return SQLITE_OK;

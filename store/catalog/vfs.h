@@ -15,8 +15,10 @@ struct ckq_file {
 	const struct ckb_sys *sys;
 	int fd;
 	uint64_t bytes;
-	uint32_t bad_page;   /* first page found wrong; 0: none */
-	int bad_errno;       /* why a read failed; 0: none */
+	/* of the last failure, until it is told: */
+	uint32_t bad_page;   /* page that could not be had; 0: none */
+	int bad_errno;       /* why a read failed; 0: its bytes are wrong */
+	bool cut;            /* the file ends before that page does */
 };
 
 /* Open @f as database through @db: registers the VFS on first use. The file

@@ -103,6 +103,11 @@ int ckc_cell_decode(const struct ckf_cell *cell, const void *stored, void *dst,
 			memcpy(dst, stored, raw_len);
 		return 0;
 	}
+	/* one frame and nothing behind it */
+	if (ZSTD_findFrameCompressedSize(stored, cell->stored_len) !=
+	    cell->stored_len)
+		return ckb_err(err, CKPT_ECORRUPT, "the cell is not one zstd "
+			       "frame");
 	size_t n = ZSTD_decompress(dst, raw_len, stored, cell->stored_len);
 
 	if (ZSTD_isError(n))

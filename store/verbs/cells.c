@@ -203,7 +203,8 @@ static int check_head(const struct cks_cell *c, const struct cks_chunk *chunk,
 	const struct head *h = (const struct head *)c->data;
 	const struct ckf_record *r = &h->record;
 
-	if (h->head_len == chunk->head_len && r->kind == CKF_RECORD_CHUNK && r->raw_len == chunk->raw_len &&
+	if (h->head_len == chunk->head_len && r->kind == CKF_RECORD_CHUNK &&
+	    r->raw_len == chunk->raw_len &&
 	    r->stored_len == chunk->stored_len && r->codec == chunk->codec &&
 	    memcmp(r->digest, chunk->digest, CKPT_DIGEST_BYTES) == 0)
 		return 0;

@@ -63,7 +63,7 @@ struct check {
 	size_t what_count, what_cap;
 
 	uint8_t *cell, *scratch; /* CKB_CELL_BYTES each */
-	uint64_t total;          /* stored bytes to look at, as known so far */
+	uint64_t done, total;    /* stored bytes, as known so far */
 	struct ckpt_err *err;
 };
 
@@ -470,11 +470,14 @@ static int check_record(struct check *k, struct ckc_pack *p, uint64_t off,
 	return rc;
 }
 
-static void progress(struct check *k, uint64_t stored_len)
+/* @looked: the bytes were there to look at. */
+static void progress(struct check *k, uint64_t stored_len, bool looked)
 {
-	k->result->bytes += stored_len;
+	k->done += stored_len;
+	if (looked)
+		k->result->bytes += stored_len;
 	if (k->opts->on_progress)
-		k->opts->on_progress(k->opts->ctx, k->result->bytes, k->total);
+		k->opts->on_progress(k->opts->ctx, k->done, k->total);
 }
 
 static int by_place(const void *a, const void *b)
@@ -507,7 +510,7 @@ static int check_demands(struct check *k, struct ckc_pack *p,
 
 		for (same = i + 1; same < n && by_place(&d[i], &d[same]) == 0;)
 			same++;
-		progress(k, d[i].stored_len);
+		progress(k, d[i].stored_len, true);
 		if (rc == 0)
 			continue;
 		if (fatal(k, rc, &why))
@@ -599,7 +602,7 @@ static int check_rest(struct check *k, struct ckc_pack *p, const char *path,
 		k->total += e->stored_len;
 		rc = check_record(k, p, e->off, e->head_len, NULL, true, &why);
 		rc = tell_place(k, path, e->off, rc, &why);
-		progress(k, e->stored_len);
+		progress(k, e->stored_len, true);
 	}
 	if (rc == 0) {
 		struct ckpt_err why = { 0 };
@@ -624,6 +627,9 @@ static int lost_pack(struct check *k, const char *path,
 	}
 	int rc = note(k, d, n, what);
 
+	for (size_t i = 0; i < n; i++)
+		if (i == 0 || by_place(&d[i - 1], &d[i]) != 0)
+			progress(k, d[i].stored_len, false);
 	if (rc == 0)
 		qsort(k->findings, n, sizeof(*k->findings), by_owner);
 	for (size_t i = 0; rc == 0 && i < n; i = end) {

@@ -70,7 +70,7 @@ static int check_name(const struct commit *c, struct ckpt_err *err)
 	struct stat st;
 	int rc;
 
-	strcpy(path, c->to);
+	snprintf(path, sizeof(path), "%s", c->to);
 	for (char *at = path + strlen("checkpoints/");;) {
 		char *slash = strchr(at, '/');
 

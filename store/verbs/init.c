@@ -79,7 +79,7 @@ static int look_at(void *ctx, const char *name, unsigned char type)
 			       "already", l->path);
 	if (strncmp(name, TEMP_PREFIX, strlen(TEMP_PREFIX)) == 0 &&
 	    strlen(name) < TEMP_BYTES) {
-		strcpy(l->temp, name);
+		memcpy(l->temp, name, strlen(name) + 1);
 		return 0;
 	}
 	ckb_quote(q, sizeof(q), name, strlen(name));

@@ -6,9 +6,9 @@
  * runs in ascending order, and runs lie in cells: each cell is pinned once per
  * chunk while its runs are copied. Only cells that meet the box are read and
  * decoded; those of a long read that land whole in one piece of the destination
- * are decoded there and do not sweep the cache. A byte range is read as boxes over bytes: the tensor's storage shape
- * with the element's bytes folded into its last dimension, so a range may cut
- * elements.
+ * are decoded there and do not sweep the cache. A byte range is read as boxes
+ * over bytes: the tensor's storage shape with the element's bytes folded into
+ * its last dimension, so a range may cut elements.
  *
  * A bad chunk is CKPT_ECORRUPT naming checkpoint, tensor, box, pack and offset,
  * and is noted in bad/ (S6). No state; any thread.

@@ -13,6 +13,7 @@
 #include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@
 
 #include "base/check.h"
 #include "tensor/box.h"
+#include "tensor/grid.h"
 #include "verbs/store.h"
 
 #define FIX __attribute__((unused)) static
@@ -323,7 +325,7 @@ struct watch {
 	uint64_t fail_at;     /* a read that reaches this byte fails */
 	int fail_rc;          /* 0: never */
 	const char *fail_says; /* NULL: nothing is said */
-	int released;
+	atomic_int released;
 	void (*on_read)(void *ctx);
 	void *ctx;
 };

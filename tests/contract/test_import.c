@@ -242,7 +242,7 @@ static bool is_stricter(const char *file)
 
 static void check_bad(struct fix *f, const char *file, bool accepts)
 {
-	char path[4096], name[300];
+	char path[4096], name[1024];
 	struct ckpt_err err = { 0 };
 	struct ckpt_checkpoint *c;
 	int rc;

@@ -182,7 +182,7 @@ static void without_syncs_a_commit_is_lost(void **state)
 	struct story *t = *state;
 	const struct step *last = &t->steps[STEPS - 1];
 	size_t lost = 0;
-	char world[300], path[300];
+	char world[300], path[320];
 
 	snprintf(world, sizeof(world), "%s/after", t->dir);
 	snprintf(path, sizeof(path), "%s/store", world);

@@ -2,9 +2,9 @@
 /*
  * mkstore.c - stores made by hand.
  *
- * Chunks are cut out of a tensor's bytes element by element, not with the
- * library's runs, so that a mistake there is not made twice. What cannot go
- * wrong in a test aborts. One thread.
+ * Chunks are cut out of a tensor's bytes row by row, not with the library's
+ * runs, so that a mistake there is not made twice. What cannot go wrong in a
+ * test aborts. One thread.
  */
 #include "mkstore.h"
 
@@ -119,22 +119,28 @@ uint8_t *mk_bytes(const struct mk_tensor *t, uint64_t *out_len)
 	return p;
 }
 
-/* Bytes of @box out of the whole tensor's, element by element. */
+/* Bytes of @box out of the whole tensor's, row by row. */
 static void cut(const struct ckt_grid *g, const uint8_t *all,
 		const struct ckpt_box *box, uint8_t *to)
 {
-	uint64_t n = ckt_box_bytes(box, 1);
+	uint64_t row = g->item_bytes, rows = 1;
+	uint32_t last = g->ndim ? g->ndim - 1 : 0;
 
-	for (uint64_t i = 0; i < n; i++) {
+	if (g->ndim > 0)
+		row *= box->extent[last];
+	for (uint32_t d = 0; d < last; d++)
+		rows *= box->extent[d];
+	for (uint64_t i = 0; i < rows; i++) {
 		uint64_t rest = i, at = 0, step = 1;
 
 		for (uint32_t d = g->ndim; d-- > 0;) {
-			at += (box->origin[d] + rest % box->extent[d]) * step;
-			rest /= box->extent[d];
+			uint64_t n = d == last ? 1 : box->extent[d];
+
+			at += (box->origin[d] + rest % n) * step;
+			rest /= n;
 			step *= g->shape[d];
 		}
-		memcpy(to + i * g->item_bytes, all + at * g->item_bytes,
-		       g->item_bytes);
+		memcpy(to + i * row, all + at * g->item_bytes, row);
 	}
 }
 
@@ -219,7 +225,8 @@ static int put_chunks(struct saving *s, const struct mk_tensor *t,
 {
 	uint64_t len;
 	CKB_FREE uint8_t *all = mk_bytes(t, &len);
-	CKB_FREE uint8_t *raw = need(malloc(CKB_TILE_MAX_BYTES));
+	CKB_FREE uint8_t *raw = need(malloc(ckb_min_u64(
+		g->bytes + 1, CKB_TILE_MAX_BYTES)));
 	uint32_t shards = t->shard_count ? t->shard_count : 1;
 	int rc = 0;
 

@@ -63,7 +63,7 @@ static void runs_copy_a_box(void **state)
 	for (size_t i = 0; i < BYTES; i++)
 		src[i] = (uint8_t)(next_random(&seed) >> 32);
 	for (int round = 0; round < 3000; round++) {
-		struct ckpt_box whole = { .ndim = next_random(&seed) % 5 };
+		struct ckpt_box whole = { .ndim = (uint32_t)(next_random(&seed) % 5) };
 		struct ckpt_box box, target;
 		uint64_t strides[CKPT_NDIM_MAX], at[CKPT_NDIM_MAX];
 		uint64_t from, to, len, last = 0;
@@ -100,7 +100,7 @@ static void ranges_are_boxes_in_order(void **state)
 
 	(void)state;
 	for (int round = 0; round < 5000; round++) {
-		uint32_t ndim = next_random(&seed) % 5;
+		uint32_t ndim = (uint32_t)(next_random(&seed) % 5);
 		struct ckpt_box whole = { .ndim = ndim };
 		uint64_t total = 1, at[CKPT_NDIM_MAX], want;
 

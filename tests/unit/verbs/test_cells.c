@@ -37,8 +37,7 @@ struct at {
 	uint64_t len;
 };
 
-/* 12.5 MiB in tiles of a little under 256 KiB: a cell each. A file has tiles of
- * 1 MiB: four cells each. */
+/* A file of 12 MiB and a bit: tiles of 1 MiB, four cells each. */
 static const struct mk_tensor tensors[] = {
 	{ .item = "assets", .name = "file", .media_type = "", .ndim = 1,
 	  .dim = { 12 << 20 | 12345 } },
@@ -261,7 +260,7 @@ static void what_failed_is_not_kept(void **state)
 	cks_cell_put(a->s, get(a, 2, 1)); /* its neighbour is whole */
 	mk_flip(pack, payload + 77, 4);
 	cks_cell_put(a->s, get(a, 2, 0));
-	mk_flip(pack, c.off + 50, 1); /* the header, once cached, is not asked */
+	mk_flip(pack, c.off + 50, 1); /* a cached header is not read */
 	cks_cell_put(a->s, get(a, 2, 2));
 	free(pack);
 }

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_digest.c - SHA-256 against FIPS 180-4's examples, whole, in pieces,
+ * and from several threads. */
+#include <pthread.h>
+
+#include "base/text.h"
+#include "pack_fixture.h"
+
+static const struct {
+	const char *text;
+	unsigned times;
+	const char *hex;
+} cases[] = {
+	{ "", 1, "e3b0c44298fc1c149afbf4c8996fb924"
+		 "27ae41e4649b934ca495991b7852b855" },
+	{ "abc", 1, "ba7816bf8f01cfea414140de5dae2223"
+		    "b00361a396177a9cb410ff61f20015ad" },
+	{ "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 1,
+	  "248d6a61d20638b8e5c026930c3e6039"
+	  "a33ce45964ff2167f6ecedd419db06c1" },
+	{ "aaaaaaaaaa", 100000, "cdc76e5c9914fb9281a1c7e284d73e67"
+				"f1809a48a497200e046d39ccc7112cd0" },
+};
+
+static bool is(const uint8_t digest[32], const char *hex)
+{
+	char have[65];
+
+	ckb_hex(have, digest, 32);
+	return strcmp(have, hex) == 0;
+}
+
+static void published_examples_hold_whole(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < 3; i++) {
+		uint8_t digest[32];
+
+		ckc_sha256(cases[i].text, strlen(cases[i].text), digest);
+		assert_true(is(digest, cases[i].hex));
+	}
+}
+
+static void published_examples_hold_in_pieces(void **state)
+{
+	struct ckc_sha256 *h = ckc_sha256_new();
+	uint8_t digest[32];
+
+	(void)state;
+	assert_non_null(h);
+	/* one running hash for all: end begins anew */
+	for (size_t i = 0; i < CKB_ARRAY_LEN(cases); i++) {
+		for (unsigned n = 0; n < cases[i].times; n++)
+			ckc_sha256_add(h, cases[i].text,
+				       strlen(cases[i].text));
+		ckc_sha256_end(h, digest);
+		assert_true(is(digest, cases[i].hex));
+	}
+	ckc_sha256_free(h);
+	ckc_sha256_free(NULL);
+}
+
+static void *hash_often(void *arg)
+{
+	bool *wrong = arg;
+	uint8_t digest[32];
+
+	for (int i = 0; i < 2000; i++) {
+		ckc_sha256("abc", 3, digest);
+		*wrong = *wrong || !is(digest, cases[1].hex);
+	}
+	return NULL;
+}
+
+static void threads_hash_at_once(void **state)
+{
+	pthread_t threads[4];
+	bool wrong[4] = { false };
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, hash_often,
+						&wrong[i]), 0);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < 4; i++)
+		assert_false(wrong[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(threads_hash_at_once),
+		cmocka_unit_test(published_examples_hold_whole),
+		cmocka_unit_test(published_examples_hold_in_pieces),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

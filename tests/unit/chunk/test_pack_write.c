@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_pack_write.c - what lands in a pack's file, at which cost in system
+ * calls, and what a failed write or sync does to it (S5). */
+#include "pack_fixture.h"
+
+#define MIB (1u << 20)
+
+static const size_t sizes[] = {
+	1, 7, 8, 255, 4096, 65535, 65536, 65537, CKB_CELL_BYTES - 1,
+	CKB_CELL_BYTES, CKB_CELL_BYTES + 1, MIB, 3 * MIB + 5, 8 * MIB,
+};
+
+static uint8_t *raw, *again;
+
+static int big_setup(void **state)
+{
+	raw = malloc(8 * MIB);
+	again = malloc(8 * MIB);
+	assert_non_null(raw);
+	assert_non_null(again);
+	return packs_setup(state);
+}
+
+static int big_teardown(void **state)
+{
+	free(raw);
+	free(again);
+	return packs_teardown(state);
+}
+
+static void round_trip(struct packs *f, struct ckc_codec *codec,
+		       const char *name)
+{
+	struct ckc_place places[CKB_ARRAY_LEN(sizes)][KINDS];
+	struct ckc_pack_writer *w = create(f, name);
+	struct ckpt_err err = { 0 };
+	struct ckc_pack *p = NULL;
+	uint64_t end = CKF_PACK_HEADER_BYTES;
+
+	for (size_t i = 0; i < CKB_ARRAY_LEN(sizes); i++)
+		for (int k = 0; k < KINDS; k++) {
+			struct ckc_place *at = &places[i][k];
+
+			fill(raw, sizes[i], (enum kind)k, i);
+			assert_ok(append(w, codec, raw, sizes[i], at, &err));
+			assert_int_equal(at->raw_len, sizes[i]);
+			assert_int_equal(at->off % 8, 0);
+			assert_true(at->off >= end);
+			/* DESIGN 4: large payloads start on 4 KiB */
+			if (at->stored_len >= 65536)
+				assert_int_equal(
+					(at->off + at->head_len) % 4096, 0);
+			end = at->off + at->head_len + at->stored_len;
+			assert_int_equal(ckc_pack_bytes(w), end);
+		}
+	assert_int_equal(ckc_pack_records(w), CKB_ARRAY_LEN(sizes) * KINDS);
+	assert_memory_equal(ckc_pack_writer_uuid(w), pack_uuid, 16);
+	assert_ok(ckc_pack_seal(w, &err));
+	assert_int_equal(f->os.syncs, 1);
+	ckc_pack_writer_close(w);
+
+	assert_ok(ckc_pack_open(&f->os.sys, f->fd, name, pack_uuid, &p, &err));
+	for (size_t i = 0; i < CKB_ARRAY_LEN(sizes); i++)
+		for (int k = 0; k < KINDS; k++) {
+			struct ckf_record r;
+
+			fill(raw, sizes[i], (enum kind)k, i);
+			assert_ok(read_record(p, &places[i][k], again, &r,
+					      &err));
+			assert_memory_equal(raw, again, sizes[i]);
+			assert_int_equal(r.codec, places[i][k].codec);
+			if (codec == f->raw || k == NOISE)
+				assert_int_equal(r.codec, CKF_CODEC_RAW);
+			else if (sizes[i] > 4096)
+				assert_int_equal(r.codec, CKF_CODEC_ZSTD);
+		}
+	ckc_pack_close(p);
+}
+
+static void raw_records_of_every_size_come_back(void **state)
+{
+	round_trip(*state, ((struct packs *)*state)->raw, "p");
+}
+
+static void zstd_records_of_every_size_come_back(void **state)
+{
+	round_trip(*state, ((struct packs *)*state)->zstd, "p");
+}
+
+/* Half of the cells shrink, half do not, in one record. */
+static void a_record_may_mix_raw_and_coded_cells(void **state)
+{
+	struct packs *f = *state;
+	struct ckc_pack_writer *w = create(f, "p");
+	struct ckpt_err err = { 0 };
+	struct ckc_pack *p = NULL;
+	struct ckf_record r;
+	struct ckc_place at;
+
+	for (int i = 0; i < 4; i++)
+		fill(raw + i * CKB_CELL_BYTES, CKB_CELL_BYTES,
+		     i % 2 ? WORDS : NOISE, (uint64_t)i);
+	assert_ok(append(w, f->zstd, raw, MIB, &at, &err));
+	assert_int_equal(at.codec, CKF_CODEC_ZSTD);
+	assert_true(at.stored_len > MIB / 2 && at.stored_len < MIB * 6 / 10);
+	assert_ok(ckc_pack_seal(w, &err));
+	ckc_pack_writer_close(w);
+	assert_ok(ckc_pack_open(&f->os.sys, f->fd, "p", NULL, &p, &err));
+	assert_ok(read_record(p, &at, again, &r, &err));
+	assert_memory_equal(raw, again, MIB);
+	ckc_pack_close(p);
+}
+
+static void small_records_share_system_calls(void **state)
+{
+	struct packs *f = *state;
+	struct ckc_pack_writer *w = create(f, "p");
+	struct ckpt_err err = { 0 };
+	struct ckc_place at;
+
+	for (uint64_t i = 0; i < 5000; i++) {
+		fill(raw, 600, NOISE, i);
+		assert_ok(append(w, f->raw, raw, 600, &at, &err));
+	}
+	assert_ok(ckc_pack_seal(w, &err));
+	ckc_pack_writer_close(w);
+	assert_in_range(f->os.writes, 1, 10); /* 3.8 MB in steps of 1 MiB */
+}
+
+static void large_raw_payloads_are_written_where_they_lie(void **state)
+{
+	struct packs *f = *state;
+	struct ckc_pack_writer *w = create(f, "p");
+	struct ckpt_err err = { 0 };
+	struct ckc_place at;
+
+	fill(raw, 8 * MIB, NOISE, 1);
+	f->os.mark = raw;
+	f->os.mark_len = 8 * MIB;
+	assert_ok(append(w, f->raw, raw, 8 * MIB, &at, &err));
+	assert_int_equal(f->os.marked, 8 * MIB);
+	/* what did not shrink is not copied either */
+	assert_ok(append(w, f->zstd, raw, 4 * MIB, &at, &err));
+	assert_int_equal(f->os.marked, 12 * MIB);
+	/* small ones are gathered */
+	assert_ok(append(w, f->raw, raw, 1000, &at, &err));
+	assert_int_equal(f->os.marked, 12 * MIB);
+	ckc_pack_writer_close(w);
+}
+
+static void write_out_is_started_in_steps_and_its_failure_ignored(void **state)
+{
+	struct packs *f = *state;
+	struct ckc_pack_writer *w = create(f, "p");
+	struct ckpt_err err = { 0 };
+	struct ckc_place at;
+
+	for (uint64_t i = 0; i < 4; i++) {
+		fill(raw, 8 * MIB, NOISE, i);
+		assert_ok(append(w, f->raw, raw, 8 * MIB, &at, &err));
+	}
+	assert_in_range(f->os.ranges, 3, 5);
+	assert_true(f->os.range_bytes >= 24 * MIB);
+	assert_int_equal(f->os.syncs, 0);
+	assert_ok(ckc_pack_seal(w, &err));
+	ckc_pack_writer_close(w);
+}
+
+/* A pack whose bytes depend on nothing but what was appended. */
+static int write_some(struct packs *f, const char *name,
+		      struct ckc_pack_writer **out, struct ckpt_err *err)
+{
+	struct ckc_pack_writer *w = create(f, name);
+	static const size_t some[] = { 100, 70000, 3, 300000, 5000, 1, 2100000 };
+	struct ckc_place at;
+	int rc = 0;
+
+	*out = w;
+	for (size_t i = 0; rc == 0 && i < CKB_ARRAY_LEN(some); i++) {
+		fill(raw, some[i], i % 2 ? NOISE : WORDS, i);
+		rc = append(w, i % 3 ? f->zstd : f->raw, raw, some[i], &at,
+			    err);
+	}
+	return rc;
+}
+
+static void short_and_interrupted_writes_change_no_byte(void **state)
+{
+	struct packs *f = *state;
+	struct ckc_pack_writer *w;
+	struct ckpt_err err = { 0 };
+	size_t len[2];
+	uint8_t *bytes[2];
+
+	for (int i = 0; i < 2; i++) {
+		const char *name = i ? "stutter" : "plain";
+
+		f->os.stutter = i == 1;
+		assert_ok(write_some(f, name, &w, &err));
+		assert_ok(ckc_pack_seal(w, &err));
+		ckc_pack_writer_close(w);
+		bytes[i] = slurp(f, name, &len[i]);
+	}
+	assert_int_equal(len[0], len[1]);
+	assert_memory_equal(bytes[0], bytes[1], len[0]);
+	free(bytes[0]);
+	free(bytes[1]);
+}
+
+/* After a failure every later call fails the same way, and writes and syncs
+ * nothing more (S5). */
+static void still_poisoned(struct packs *f, struct ckc_pack_writer *w,
+			   int code)
+{
+	unsigned writes = f->os.writes, syncs = f->os.syncs;
+	struct ckpt_err err = { 0 };
+	struct ckc_place at;
+
+	f->os.fail_write = 0;
+	f->os.sync_errno = 0;
+	assert_code(append(w, f->raw, raw, 100, &at, &err), code);
+	assert_says("failed earlier");
+	assert_code(append(w, f->raw, raw, MIB, &at, &err), code);
+	assert_code(ckc_pack_seal(w, &err), code);
+	assert_code(ckc_pack_seal(w, NULL), code);
+	assert_int_equal(f->os.writes, writes);
+	assert_int_equal(f->os.syncs, syncs);
+}
+
+static void every_failed_write_poisons_the_pack(void **state)
+{
+	static const struct {
+		int error, code;
+	} kinds[] = { { EIO, CKPT_EIO }, { ENOSPC, CKPT_ENOSPC },
+		      { EDQUOT, CKPT_ENOSPC } };
+	struct packs *f = *state;
+
+	for (size_t k = 0; k < CKB_ARRAY_LEN(kinds); k++)
+		for (unsigned n = 1;; n++) {
+			struct ckpt_err err = { 0 };
+			struct ckc_pack_writer *w;
+			char name[32];
+
+			snprintf(name, sizeof(name), "p%zu.%u", k, n);
+			f->os.writes = 0;
+			f->os.syncs = 0;
+			f->os.fail_write = n;
+			f->os.write_errno = kinds[k].error;
+			int rc = write_some(f, name, &w, &err);
+
+			if (rc == 0)
+				rc = ckc_pack_seal(w, &err);
+			if (rc == 0) { /* fewer than n writes: swept all */
+				assert_true(n > 3);
+				ckc_pack_writer_close(w);
+				break;
+			}
+			assert_int_equal(rc, kinds[k].code);
+			assert_int_equal(err.sys_errno, kinds[k].error);
+			assert_says(name);
+			assert_int_equal(f->os.syncs, 0);
+			still_poisoned(f, w, rc);
+			ckc_pack_writer_close(w);
+		}
+}
+
+static void a_failed_sync_poisons_and_is_never_repeated(void **state)
+{
+	struct packs *f = *state;
+	struct ckpt_err err = { 0 };
+	struct ckc_pack_writer *w;
+
+	assert_ok(write_some(f, "p", &w, &err));
+	f->os.sync_errno = EIO;
+	assert_code(ckc_pack_seal(w, &err), CKPT_EIO);
+	assert_says("sync");
+	assert_int_equal(f->os.syncs, 1);
+	still_poisoned(f, w, CKPT_EIO);
+	assert_int_equal(f->os.syncs, 1);
+	ckc_pack_writer_close(w);
+}
+
+static void a_failure_without_an_err_is_remembered(void **state)
+{
+	struct packs *f = *state;
+	struct ckpt_err err = { 0 };
+	struct ckc_pack_writer *w = create(f, "p");
+	struct ckc_place at;
+
+	f->os.fail_write = 1;
+	f->os.write_errno = ENOSPC;
+	assert_int_equal(append(w, f->raw, raw, MIB, &at, NULL), CKPT_ENOSPC);
+	assert_code(ckc_pack_seal(w, &err), CKPT_ENOSPC);
+	assert_says("No space left");
+	ckc_pack_writer_close(w);
+}
+
+static void a_sealed_pack_takes_no_more(void **state)
+{
+	struct packs *f = *state;
+	struct ckc_pack_writer *w = create(f, "p");
+	struct ckpt_err err = { 0 };
+	struct ckc_place at;
+
+	assert_ok(append(w, f->raw, raw, 100, &at, &err));
+	assert_ok(ckc_pack_seal(w, &err));
+	assert_code(append(w, f->raw, raw, 100, &at, &err), CKPT_ESTATE);
+	assert_code(ckc_pack_seal(w, &err), CKPT_ESTATE);
+	assert_int_equal(f->os.syncs, 1);
+	ckc_pack_writer_close(w);
+	ckc_pack_writer_close(NULL);
+}
+
+static void a_pack_is_never_made_over_a_file(void **state)
+{
+	struct packs *f = *state;
+	struct ckc_pack_writer *w = create(f, "p"), *second = w;
+	struct ckpt_err err = { 0 };
+	struct stat st;
+	mode_t mask = umask(027);
+
+	assert_code(ckc_pack_create(&f->os.sys, f->fd, "p", pack_uuid,
+				    store_uuid, &second, &err), CKPT_EEXIST);
+	assert_null(second);
+	assert_code(ckc_pack_create(&f->os.sys, f->fd, "no/p", pack_uuid,
+				    store_uuid, &second, &err), CKPT_ENOENT);
+	ckc_pack_writer_close(w);
+	/* perm-01: the umask decides, not the library */
+	w = create(f, "q");
+	assert_int_equal(fstatat(f->fd, "q", &st, 0), 0);
+	assert_int_equal(st.st_mode & 0777, 0640);
+	umask(mask);
+	ckc_pack_writer_close(w);
+}
+
+static void a_record_whose_header_would_be_too_large_is_refused(void **state)
+{
+	struct packs *f = *state;
+	struct ckc_pack_writer *w = create(f, "p");
+	struct ckpt_err err = { 0 };
+	uint8_t digest[32] = { 0 };
+	struct ckc_place at;
+
+	/* 32 GiB are 131072 cells: refused before a byte is looked at */
+	assert_code(ckc_pack_append(w, CKF_RECORD_MANIFEST, f->raw, digest,
+				    raw, 32ull << 30, &at, &err),
+		    CKPT_ELIMIT);
+	assert_ok(append(w, f->raw, raw, 100, &at, &err));
+	assert_ok(ckc_pack_seal(w, &err));
+	ckc_pack_writer_close(w);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, big_setup, big_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(raw_records_of_every_size_come_back),
+		T(zstd_records_of_every_size_come_back),
+		T(a_record_may_mix_raw_and_coded_cells),
+		T(small_records_share_system_calls),
+		T(large_raw_payloads_are_written_where_they_lie),
+		T(write_out_is_started_in_steps_and_its_failure_ignored),
+		T(short_and_interrupted_writes_change_no_byte),
+		T(every_failed_write_poisons_the_pack),
+		T(a_failed_sync_poisons_and_is_never_repeated),
+		T(a_failure_without_an_err_is_remembered),
+		T(a_sealed_pack_takes_no_more),
+		T(a_pack_is_never_made_over_a_file),
+		T(a_record_whose_header_would_be_too_large_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
