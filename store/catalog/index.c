@@ -76,12 +76,30 @@ static int failed(struct ckq_index *ix, struct ckpt_err *err)
 		       sqlite3_errmsg(ix->db));
 }
 
-static bool on_network(const char *path)
+bool ckq_index_network(uint64_t fs_magic)
 {
 	static const uint64_t magics[] = {
-		0x6969, 0x517b, 0xfe534d42, 0xff534d42, 0x0bd00bd0, 0x47504653,
-		0x00c36400, 0x65735546, 0x01021997, 0x5346414f, 0x19830326,
+		0x6969,     /* NFS */
+		0x517b,     /* SMB */
+		0xfe534d42, /* SMB2 */
+		0xff534d42, /* CIFS */
+		0x0bd00bd0, /* Lustre */
+		0x47504653, /* GPFS */
+		0x00c36400, /* Ceph */
+		0x65735546, /* FUSE */
+		0x01021997, /* 9P */
+		0x5346414f, /* AFS */
+		0x19830326, /* BeeGFS */
 	};
+
+	for (size_t i = 0; i < CKB_ARRAY_LEN(magics); i++)
+		if (magics[i] == fs_magic)
+			return true;
+	return false;
+}
+
+static bool on_network(const char *path)
+{
 	const struct ckb_sys *sys = ckb_sys_real();
 	CKB_FREE char *dir = strdup(path);
 	char *slash = dir ? strrchr(dir, '/') : NULL;
@@ -97,10 +115,7 @@ static bool on_network(const char *path)
 	int rc = sys->fs_magic(sys, fd, &magic);
 
 	sys->close(sys, fd);
-	for (size_t i = 0; rc == 0 && i < CKB_ARRAY_LEN(magics); i++)
-		if (magics[i] == magic)
-			return true;
-	return false;
+	return rc == 0 && ckq_index_network(magic);
 }
 
 /* One integer; SQLITE_OK or why not. */

@@ -29,7 +29,12 @@ struct ckq_place {
 CKB_MUST int ckq_index_open(const char *path, const uint8_t store_uuid[16],
 			    bool write, struct ckq_index **out,
 			    struct ckpt_err *err);
+/* An index opened for writing that turned out damaged is removed: the next
+ * open makes it anew. */
 void ckq_index_close(struct ckq_index *ix);
+
+/* Is this f_type of statfs(2) one whose hosts share no memory for a WAL? */
+bool ckq_index_network(uint64_t fs_magic);
 
 /* 0: *@out filled. CKPT_ENOENT: not known. Other: the index is no use.
  * Thread-safe. */

@@ -97,7 +97,8 @@ static int check_header(struct ckq_manifest *m, struct ckpt_err *err)
 	    page[16] != CKB_MANIFEST_PAGE >> 8 || page[17] != 0 ||
 	    page[18] != 1 || page[19] != 1 || page[20] != 8 ||
 	    memcmp(page + 56, "\0\0\0\1", 4) != 0) /* UTF-8 */
-		return ckq_manifest_bad(m, err, "it is no manifest of this format");
+		return ckq_manifest_bad(m, err, "it is no manifest of this "
+					"format");
 	uint32_t pages = (uint32_t)page[28] << 24 | (uint32_t)page[29] << 16 |
 			 (uint32_t)page[30] << 8 | page[31];
 
@@ -305,8 +306,8 @@ int ckq_manifest_open(const struct ckb_sys *sys, int dirfd, const char *path,
 	if (rc == 0)
 		rc = read_facts(m, err);
 	if (rc == 0)
-		rc = ckq_manifest_prepare(m, "SELECT chunks FROM tensor WHERE id=?",
-			     &m->chunks, err);
+		rc = ckq_manifest_prepare(m, "SELECT chunks FROM tensor WHERE "
+					  "id=?", &m->chunks, err);
 	if (rc < 0) {
 		ckq_manifest_close(m);
 		return rc;
@@ -349,9 +350,10 @@ static int read_blob(struct ckq_manifest *m, sqlite3_stmt *s, uint64_t id,
 		ckb_buf_put(out, sqlite3_column_blob(s, 0),
 			    (size_t)sqlite3_column_bytes(s, 0));
 		rc = out->failed ? ckb_err_nomem(err) : 0;
+	} else if (step == SQLITE_DONE) {
+		rc = ckq_manifest_bad(m, err, "a row is missing");
 	} else {
-		rc = step == SQLITE_DONE ? ckq_manifest_bad(m, err, "a row is missing")
-					 : ckq_manifest_failed(m, err);
+		rc = ckq_manifest_failed(m, err);
 	}
 	sqlite3_reset(s);
 	return rc;
@@ -373,7 +375,8 @@ int ckq_manifest_layout(struct ckq_manifest *m, uint64_t id,
 	sqlite3_stmt *s = NULL;
 
 	pthread_mutex_lock(&m->lock);
-	int rc = ckq_manifest_prepare(m, "SELECT spec FROM layout WHERE id=?", &s, err);
+	int rc = ckq_manifest_prepare(m, "SELECT spec FROM layout WHERE id=?",
+				      &s, err);
 
 	if (rc == 0)
 		rc = read_blob(m, s, id, out, err);

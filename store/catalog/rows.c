@@ -107,7 +107,8 @@ static int item_row(struct ckq_manifest *m, sqlite3_stmt *s, uint64_t number,
 	int kind = ckq_kind_parse((const char *)sqlite3_column_text(s, 2));
 	const char *separator = (const char *)sqlite3_column_text(s, 3);
 
-	if (kind == 0 || strlen(separator) > 1 || (unsigned char)separator[0] > 127 ||
+	if (kind == 0 || strlen(separator) > 1 ||
+	    (unsigned char)separator[0] > 127 ||
 	    ckf_item_name(name, kind == CKPT_ITEM_ORIGIN, NULL) < 0)
 		return ckq_manifest_bad(m, err, "an item's name, kind or "
 					"separator is not a legal one");

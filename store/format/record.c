@@ -162,6 +162,7 @@ static int cells_decode(const uint8_t *bytes, struct ckf_record *r,
 				       "know", i, c->coding);
 		if (c->stored_len > raw || c->stored_len == 0 ||
 		    (c->coding == CKF_CELL_RAW && c->stored_len != raw) ||
+		    (c->coding == CKF_CELL_ZSTD && c->stored_len == raw) ||
 		    (r->codec == CKF_CODEC_RAW && c->coding != CKF_CELL_RAW))
 			return ckb_err(err, CKPT_ECORRUPT, "cell %u of the "
 				       "record cannot have %u stored bytes", i,

@@ -14,6 +14,7 @@
 #ifndef CRASH_LOG_H
 #define CRASH_LOG_H
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -202,13 +203,12 @@ CRASH int c_fsync(const struct ckb_sys *sys, int fd)
 	struct crash_log *l = log_of(sys);
 	struct stat st;
 
-	/* the folder above the recorder's world is not in it */
-	if (fstat(fd, &st) == 0 && st.st_ino != l->nodes[0].ino)
-		for (size_t i = 0; i < l->node_count; i++)
-			if (l->nodes[i].ino == st.st_ino)
-				note_new(l, NOTE_SYNC, (uint32_t)i);
-	if (st.st_ino == l->nodes[0].ino)
-		note_new(l, NOTE_SYNC, 0);
+	/* folders above the recorder's world have no node: nothing to note */
+	if (fstat(fd, &st) != 0)
+		return -errno;
+	for (size_t i = 0; i < l->node_count; i++)
+		if (l->nodes[i].ino == st.st_ino)
+			note_new(l, NOTE_SYNC, (uint32_t)i);
 	return 0; /* the real disk need not work */
 }
 

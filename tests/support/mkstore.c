@@ -109,11 +109,12 @@ uint8_t *mk_bytes(const struct mk_tensor *t, uint64_t *out_len)
 	grid_of(t, &g);
 	uint8_t *p = need(malloc(g.bytes + 1));
 
-	for (uint64_t i = 0; i < g.bytes; i++) {
+	for (uint64_t i = 0; i < g.bytes; i += 8) {
 		uint64_t x = (t->seed + 1) * 0x9e3779b97f4a7c15ull + i;
 
 		x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9ull;
-		p[i] = (uint8_t)(x >> 60);
+		x = (x ^ x >> 32) & 0x0f0f0f0f0f0f0f0full;
+		memcpy(p + i, &x, ckb_min_u64(8, g.bytes - i));
 	}
 	*out_len = g.bytes;
 	return p;

@@ -187,6 +187,7 @@ static const struct {
 	{ "CREATE TABLE s(a INTEGER PRIMARY KEY AUTOINCREMENT)", "schema", 0 },
 	{ "ANALYZE", "schema", 0 },
 	{ "DROP TABLE layout", "schema", 0 },
+	{ "DROP TABLE tensor", "schema", 0 }, /* the last one */
 	{ "ALTER TABLE item ADD COLUMN more TEXT", "schema", 0 },
 	{ "UPDATE sqlite_schema SET sql=replace(sql, 'TEXT', 'text') WHERE "
 	  "name='item'", "schema", 0 },

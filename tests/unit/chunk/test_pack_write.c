@@ -171,7 +171,8 @@ static int write_some(struct packs *f, const char *name,
 		      struct ckc_pack_writer **out, struct ckpt_err *err)
 {
 	struct ckc_pack_writer *w = create(f, name);
-	static const size_t some[] = { 100, 70000, 3, 300000, 5000, 1, 2100000 };
+	static const size_t some[] = { 100, 70000, 3, 300000, 5000, 1,
+				       2100000 };
 	struct ckc_place at;
 	int rc = 0;
 

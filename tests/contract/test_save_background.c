@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_save_background.c - saves go on while the caller does: capture, order
+ * of commits, abort, descriptors.
+ */
+#include "save_fixture.h"
+
+#include <math.h>
+#include <pthread.h>
+
+#include "chunk/digest.h"
+#include "format/entry.h"
+#include "verbs/checkpoint.h"
+
+/* ---- in the background ---- */
+
+/* A gate that a provider waits at. */
+struct gate {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool open;
+	int waiting;
+};
+
+#define GATE { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0 }
+
+static void gate_pass(void *ctx)
+{
+	struct gate *g = ctx;
+
+	pthread_mutex_lock(&g->lock);
+	g->waiting++;
+	pthread_cond_broadcast(&g->changed);
+	while (!g->open)
+		pthread_cond_wait(&g->changed, &g->lock);
+	pthread_mutex_unlock(&g->lock);
+}
+
+static void gate_await(struct gate *g)
+{
+	pthread_mutex_lock(&g->lock);
+	while (g->waiting == 0)
+		pthread_cond_wait(&g->changed, &g->lock);
+	pthread_mutex_unlock(&g->lock);
+}
+
+static void gate_open(struct gate *g)
+{
+	pthread_mutex_lock(&g->lock);
+	g->open = true;
+	pthread_cond_broadcast(&g->changed);
+	pthread_mutex_unlock(&g->lock);
+}
+
+/* A started save of 1000 zeros that waits at @g. */
+static struct ckpt_save *gated(struct fix *f, const char *name,
+			       struct watch *w, struct gate *g)
+{
+	struct ckpt_tensor_desc d = fix_desc("t", CKPT_U8, SHAPE(1, 1000));
+	struct ckpt_provider p = watch_provider(w);
+	struct ckpt_err err = { 0 };
+	uint32_t item;
+	struct ckpt_save *s = fix_begin(f->writer, name, false, &item);
+
+	w->bytes = 1000;
+	w->on_read = gate_pass;
+	w->ctx = g;
+	assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+	assert_ok(ckpt_save_start(s, &err));
+	return s;
+}
+
+/* async-01 */
+static void what_changes_after_captured_is_not_saved(void **state)
+{
+	struct fix *f = *state;
+	size_t len = 5 << 20;
+	uint8_t *data = malloc(len);
+	struct ckpt_tensor_desc d = fix_desc("t", CKPT_U8, SHAPE(1, len));
+	struct ckpt_provider p;
+	struct ckpt_err err = { 0 };
+	uint32_t item;
+	struct ckpt_save *s = fix_begin(f->writer, "a", false, &item);
+
+	assert_non_null(data);
+	memset(data, 1, len);
+	assert_ok(ckpt_provider_host(data, len, &p, &err));
+	assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+	assert_ok(ckpt_save_start(s, &err));
+	assert_ok(ckpt_save_wait(s, CKPT_CAPTURED, &err));
+	memset(data, 2, len);
+	assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
+	ckpt_save_free(s);
+	memset(data, 1, len);
+	struct ckpt_checkpoint *c = fix_opened(f->store, "a");
+
+	fix_equal(c, fix_find(c, "model", "t"), data, len);
+	ckpt_checkpoint_close(c);
+	free(data);
+}
+
+static void saves_commit_in_the_order_they_were_started(void **state)
+{
+	struct fix *f = *state;
+	struct gate g = GATE;
+	struct watch w = { 0 };
+	struct ckpt_save *s[3];
+	struct ckpt_err err = { 0 };
+	uint64_t seq = 0;
+	uint32_t item;
+	uint8_t byte = 7;
+	char name[4];
+
+	s[0] = gated(f, "0", &w, &g);
+	for (int i = 1; i < 3; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		s[i] = fix_begin(f->writer, name, false, &item);
+		fix_tensor(s[i], item, "t", CKPT_U8, SHAPE(0), &byte, 1);
+		assert_ok(ckpt_save_start(s[i], &err));
+	}
+	gate_await(&g);
+	gate_open(&g);
+	for (int i = 2; i >= 0; i--)
+		assert_ok(ckpt_save_wait(s[i], CKPT_DURABLE, &err));
+	for (int i = 0; i < 3; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		struct ckpt_checkpoint *c = fix_opened(f->store, name);
+
+		assert_true(ckpt_checkpoint_info(c)->seq > seq);
+		seq = ckpt_checkpoint_info(c)->seq;
+		ckpt_checkpoint_close(c);
+		ckpt_save_free(s[i]);
+	}
+}
+
+static void *open_soon(void *arg)
+{
+	usleep(20000);
+	gate_open(arg);
+	return NULL;
+}
+
+static void an_aborted_save_leaves_nothing(void **state)
+{
+	struct fix *f = *state;
+	struct gate g = GATE;
+	struct watch w = { 0 }, queued = { 0 };
+	struct ckpt_save *s, *next;
+	struct ckpt_err err = { 0 };
+	pthread_t opener;
+
+	s = gated(f, "a", &w, &g);
+	next = gated(f, "b", &queued, &g);
+	gate_await(&g);
+	/* one that waits for its turn need not wait to be aborted */
+	ckpt_save_abort(next);
+	assert_int_equal(queued.read_count, 0);
+	assert_int_equal(queued.released, 1);
+	assert_code(ckpt_save_wait(next, CKPT_CAPTURED, &err), CKPT_ECANCELED);
+	assert_code(ckpt_save_wait(next, CKPT_DURABLE, &err), CKPT_ECANCELED);
+	/* one at work ends after the read it is in */
+	assert_int_equal(pthread_create(&opener, NULL, open_soon, &g), 0);
+	ckpt_save_abort(s);
+	pthread_join(opener, NULL);
+	assert_int_equal(w.released, 1);
+	assert_int_equal(fix_files(f, "staging"), 0);
+	assert_code(ckpt_save_wait(s, CKPT_DURABLE, &err), CKPT_ECANCELED);
+	assert_says(err, "'a'");
+	assert_int_equal(fix_files(f, "checkpoints"), 0);
+	ckpt_save_free(s);
+	ckpt_save_free(next);
+	fix_save(f->writer, "a", false, 10, 1);
+}
+
+static void aborting_a_finished_save_changes_nothing(void **state)
+{
+	struct fix *f = *state;
+	struct ckpt_err err = { 0 };
+	uint32_t item;
+	struct ckpt_save *s = fix_begin(f->writer, "a", false, &item);
+
+	assert_ok(ckpt_save_start(s, &err));
+	assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
+	ckpt_save_abort(s);
+	assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
+	ckpt_save_free(s);
+	ckpt_checkpoint_close(fix_opened(f->store, "a"));
+}
+
+static void descriptors_do_not_grow_with_tensors(void **state)
+{
+	struct fix *f = *state;
+	int before = fix_fds();
+	struct ckpt_err err = { 0 };
+	char name[16];
+	uint32_t item;
+	struct ckpt_save *s = fix_begin(f->writer, "many", false, &item);
+	int begun = fix_fds();
+
+	for (uint32_t i = 0; i < 5000; i++) {
+		snprintf(name, sizeof(name), "t%u", i);
+		fix_tensor(s, item, name, CKPT_U32, SHAPE(0), &i, 4);
+	}
+	assert_int_equal(fix_fds(), begun);
+	assert_ok(fix_finish(s, &err));
+	struct ckpt_checkpoint *c = fix_opened(f->store, "many");
+	const uint32_t last = 4999;
+
+	fix_equal(c, fix_find(c, "model", "t4999"), &last, 4);
+	ckpt_checkpoint_close(c);
+	/* packs that were read may stay open; nothing else */
+	assert_in_range(fix_fds(), before, before + 1);
+	assert_int_equal(fix_files(f, "packs"), 1); /* scalars lie together */
+}
+
+#define TEST(name) \
+	cmocka_unit_test_setup_teardown(name, fix_setup, fix_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(what_changes_after_captured_is_not_saved),
+		TEST(saves_commit_in_the_order_they_were_started),
+		TEST(an_aborted_save_leaves_nothing),
+		TEST(aborting_a_finished_save_changes_nothing),
+		TEST(descriptors_do_not_grow_with_tensors),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
