@@ -84,7 +84,8 @@ struct ckpt_save {
 	pthread_t thread;               /* set under lock with threaded */
 	enum ckw_state state;           /* guard: lock */
 	bool started, threaded;         /* guard: lock */
-	bool told;                      /* somebody has the error; guard: lock */
+	bool told;                      /* the error, to somebody; guard:
+					   lock */
 	struct ckpt_err err;            /* of FAILED; guard: lock */
 	struct ckpt_save *next;         /* guard: writer's lock */
 	atomic_bool abort;              /* relaxed: seen soon is enough */

@@ -1,156 +1,146 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt.c - a checkpoint behind nodes, and the paths of its entries.
+ * ckpt.c - a checkpoint behind nodes.
  *
- * Shared by all nodes below it and dropped with the last one; keyed by name
- * and by the manifest file's identity, so that a replaced checkpoint is another
- * one while old nodes keep reading theirs (S3). Opened at first need.
+ * Shared by all nodes below it; keyed by name and by the manifest file's
+ * identity, so that a replaced checkpoint is another one while old nodes keep
+ * reading theirs (S3). Opened at first need; what was opened under another
+ * identity than the one asked for is refused, never shown. When the last node
+ * goes it is dropped, but for a few that were open: a mount forgets and asks
+ * again.
  *
- * The folder tree is one sorted array of paths: sorted so that '/' comes before
- * every other byte, a folder is a range of it. 100,000 tensors are 100,000
- * small records and their texts; nothing is made for a folder.
+ * tree->lock guards the list and the counts, and is never held while a
+ * manifest is read; c->lock guards the opening of one and may be taken by many
+ * who wait for the first. They are never held together.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tree/internal.h"
+#include "verbs/store.h"
 
-bool ckv_item_shown(const struct ckpt_item_info *item)
+int64_t ckv_mtime_ns(const struct stat *st)
 {
-	return item->kind != CKPT_ITEM_ORIGIN;
+	return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
+bool ckv_same_file(const struct stat *a, const struct stat *b)
 {
 	return a->st_ino == b->st_ino && a->st_dev == b->st_dev &&
-	       a->st_size == b->st_size &&
-	       a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+	       a->st_size == b->st_size && ckv_mtime_ns(a) == ckv_mtime_ns(b);
+}
+
+static void ckpt_free(struct ckv_ckpt *c)
+{
+	ckv_paths_fini(&c->paths);
+	ckpt_checkpoint_close(c->ckpt);
+	pthread_mutex_destroy(&c->lock);
+	free(c->json);
+	free(c->name);
+	free(c);
+}
+
+static struct ckv_ckpt *ckpt_new(const char *name, const struct stat *st)
+{
+	struct ckv_ckpt *c = calloc(1, sizeof(*c));
+
+	if (c)
+		c->name = strdup(name);
+	if (!c || !c->name) {
+		free(c);
+		return NULL;
+	}
+	pthread_mutex_init(&c->lock, NULL);
+	c->st = *st;
+	return c;
 }
 
 int ckv_ckpt_get(struct ckv_tree *tree, const char *name,
 		 const struct stat *st, struct ckv_ckpt **out,
 		 struct ckpt_err *err)
 {
-	struct ckv_ckpt *c;
+	struct ckv_ckpt **at, *c;
 
 	pthread_mutex_lock(&tree->lock);
-	for (c = tree->open; c; c = c->next)
-		if (same_file(&c->st, st) && strcmp(c->name, name) == 0)
+	for (at = &tree->open; (c = *at) != NULL; at = &c->next)
+		if (ckv_same_file(&c->st, st) && strcmp(c->name, name) == 0)
 			break;
-	if (!c) {
-		c = calloc(1, sizeof(*c));
-		if (c)
-			c->name = strdup(name);
-		if (!c || !c->name) {
-			pthread_mutex_unlock(&tree->lock);
-			free(c);
-			return ckb_err_nomem(err);
-		}
-		pthread_mutex_init(&c->lock, NULL);
-		c->st = *st;
+	if (c)
+		*at = c->next;
+	else
+		c = ckpt_new(name, st);
+	if (c) {
 		c->next = tree->open;
 		tree->open = c;
+		c->refs++;
 	}
-	c->refs++;
 	pthread_mutex_unlock(&tree->lock);
 	*out = c;
-	return 0;
+	return c ? 0 : ckb_err_nomem(err);
+}
+
+void ckv_ckpt_ref(struct ckv_tree *tree, struct ckv_ckpt *c)
+{
+	pthread_mutex_lock(&tree->lock);
+	c->refs++;
+	pthread_mutex_unlock(&tree->lock);
+}
+
+/* Under tree->lock. One without a node that is not worth keeping: never opened,
+ * or the last used of too many. NULL: none. */
+static struct ckv_ckpt *take_idle(struct ckv_tree *tree)
+{
+	size_t idle = 0;
+
+	for (struct ckv_ckpt **at = &tree->open; *at; at = &(*at)->next) {
+		struct ckv_ckpt *c = *at;
+
+		if (c->refs == 0 && (!c->ckpt || ++idle > CKV_IDLE_MAX)) {
+			*at = c->next;
+			return c;
+		}
+	}
+	return NULL;
 }
 
 void ckv_ckpt_put(struct ckv_tree *tree, struct ckv_ckpt *c)
 {
+	struct ckv_ckpt *gone = NULL;
+
 	if (!c)
 		return;
 	pthread_mutex_lock(&tree->lock);
-	bool last = --c->refs == 0;
-
-	for (struct ckv_ckpt **at = &tree->open; last && *at;
-	     at = &(*at)->next)
-		if (*at == c) {
-			*at = c->next;
-			break;
-		}
+	if (--c->refs == 0)
+		gone = take_idle(tree);
 	pthread_mutex_unlock(&tree->lock);
-	if (!last)
-		return;
-	ckpt_checkpoint_close(c->ckpt);
-	pthread_mutex_destroy(&c->lock);
-	ckb_buf_fini(&c->texts);
-	free(c->paths);
-	free(c->json);
-	free(c->name);
-	free(c);
+	if (gone)
+		ckpt_free(gone);
 }
 
-/* ---- paths ---- */
-
-/* Bytes in order, but '/' before all, so a folder's paths are neighbours. */
-static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
+void ckv_ckpt_fini(struct ckv_tree *tree)
 {
-	size_t n = a_len < b_len ? a_len : b_len;
+	while (tree->open) {
+		struct ckv_ckpt *c = tree->open;
 
-	for (size_t i = 0; i < n; i++) {
-		int x = a[i] == '/' ? 0 : (unsigned char)a[i];
-		int y = b[i] == '/' ? 0 : (unsigned char)b[i];
-
-		if (x != y)
-			return x - y;
+		CKB_REQUIRE(c->refs == 0);
+		tree->open = c->next;
+		ckpt_free(c);
 	}
-	return (a_len > b_len) - (a_len < b_len);
 }
 
-static int by_path(const void *a, const void *b)
+/* The name was opened: was it the file that @c stands for? */
+static int check_identity(struct ckv_tree *tree, const struct ckv_ckpt *c,
+			  struct ckpt_err *err)
 {
-	const struct ckv_path *x = a, *y = b;
+	struct stat st;
+	bool is_run;
+	int rc = cks_name_stat(tree->store, c->name, &is_run, &st, err);
 
-	return compare(x->text, strlen(x->text), y->text, strlen(y->text));
-}
-
-static void add_path(struct ckb_buf *texts, const struct ckpt_item_info *it,
-		     const struct ckpt_tensor_info *t, bool *out_cut)
-{
-	bool tensors = it->kind == CKPT_ITEM_TENSORS, cut = false;
-
-	ckv_escape(texts, it->name, strlen(it->name), true, 0, &cut);
-	ckb_buf_putc(texts, '/');
-	ckv_tensor_path(texts, t->name, t->name_len,
-			tensors ? it->separator : "/", tensors ? 4 : 0,
-			out_cut);
-	ckb_buf_put(texts, "", 1);
-}
-
-static int build_paths(struct ckv_ckpt *c, struct ckpt_checkpoint *k,
-		       struct ckpt_err *err)
-{
-	size_t n = ckpt_tensor_count(k), count = 0;
-	struct ckv_path *paths = calloc(n + 1, sizeof(*paths));
-	size_t *offs = calloc(n + 1, sizeof(*offs));
-
-	for (size_t i = 0; paths && offs && i < n; i++) {
-		const struct ckpt_tensor_info *t = ckpt_tensor_at(k, i);
-		const struct ckpt_item_info *it = ckpt_item_at(k, t->item);
-
-		if (!ckv_item_shown(it))
-			continue;
-		offs[count] = c->texts.len;
-		paths[count].tensor = (uint32_t)i;
-		add_path(&c->texts, it, t, &paths[count].cut);
-		count++;
-	}
-	if (!paths || !offs || c->texts.failed) {
-		free(paths);
-		free(offs);
-		return ckb_err_nomem(err);
-	}
-	for (size_t i = 0; i < count; i++)
-		paths[i].text = (char *)c->texts.data + offs[i];
-	free(offs);
-	if (count > 0)
-		qsort(paths, count, sizeof(*paths), by_path);
-	c->paths = paths;
-	c->path_count = count;
-	return 0;
+	if (rc == CKPT_ENOENT || (rc == 0 && !ckv_same_file(&st, &c->st)))
+		return ckb_err(err, CKPT_ESTALE, "checkpoint '%s' was %s while "
+			       "it was looked at", c->name,
+			       rc == 0 ? "replaced" : "removed");
+	return rc;
 }
 
 int ckv_ckpt_load(struct ckv_tree *tree, struct ckv_ckpt *c,
@@ -163,7 +153,9 @@ int ckv_ckpt_load(struct ckv_tree *tree, struct ckv_ckpt *c,
 	if (!c->ckpt) {
 		rc = ckpt_checkpoint_open(tree->store, c->name, &k, err);
 		if (rc == 0)
-			rc = build_paths(c, k, err);
+			rc = check_identity(tree, c, err);
+		if (rc == 0)
+			rc = ckv_paths_init(&c->paths, k, err);
 		if (rc == 0)
 			c->ckpt = k;
 		else
@@ -171,51 +163,4 @@ int ckv_ckpt_load(struct ckv_tree *tree, struct ckv_ckpt *c,
 	}
 	pthread_mutex_unlock(&c->lock);
 	return rc;
-}
-
-/* First path that does not sort before @key. */
-static size_t lower_bound(const struct ckv_ckpt *c, const char *key,
-			  size_t len)
-{
-	size_t low = 0, high = c->path_count;
-
-	while (low < high) {
-		size_t mid = (low + high) / 2;
-		const char *text = c->paths[mid].text;
-
-		if (compare(text, strlen(text), key, len) < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
-}
-
-void ckv_paths_below(const struct ckv_ckpt *c, const char *prefix,
-		     size_t prefix_len, size_t *lo, size_t *hi)
-{
-	size_t low = lower_bound(c, prefix, prefix_len), first = low;
-	size_t high = c->path_count;
-
-	*lo = low;
-	while (low < high) {
-		size_t mid = (low + high) / 2;
-
-		if (strncmp(c->paths[mid].text, prefix, prefix_len) == 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	*hi = low > first ? low : first;
-}
-
-const struct ckv_path *ckv_path_find(const struct ckv_ckpt *c,
-				     const char *path, size_t len)
-{
-	size_t at = lower_bound(c, path, len);
-
-	if (at < c->path_count && strlen(c->paths[at].text) == len &&
-	    memcmp(c->paths[at].text, path, len) == 0)
-		return &c->paths[at];
-	return NULL;
 }

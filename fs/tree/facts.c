@@ -4,9 +4,10 @@
  *
  * Read from the manifest once and kept, keyed by name and by the manifest
  * file's identity (inode, size, time), so a replaced checkpoint is noticed. A
- * damaged manifest is a fact too: its name is still listed. The cache holds a
- * few hundred bytes a checkpoint; tree->lock guards it, and is not held while
- * a manifest is read.
+ * damaged manifest is a fact too, and kept: its name is still listed, and the
+ * log says once what is wrong. What could not be read for another reason may
+ * be read the next time. The cache holds a few hundred bytes a checkpoint;
+ * tree->lock guards it, and is not held while a manifest is read.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +22,7 @@
 
 struct ckv_known {
 	struct ckv_known *next;
-	ino_t ino;
-	off_t size;
-	struct timespec mtime;
+	struct stat st;
 	struct ckv_facts facts;
 	char name[];
 };
@@ -31,13 +30,6 @@ struct ckv_known {
 static struct ckv_known **bucket(struct ckv_tree *t, const char *name)
 {
 	return &t->known[ckb_xxh3(name, strlen(name)) % t->known_cap];
-}
-
-static bool same_file(const struct ckv_known *k, const struct stat *st)
-{
-	return k->ino == st->st_ino && k->size == st->st_size &&
-	       k->mtime.tv_sec == st->st_mtim.tv_sec &&
-	       k->mtime.tv_nsec == st->st_mtim.tv_nsec;
 }
 
 /* Under tree->lock. */
@@ -77,23 +69,32 @@ static bool grow(struct ckv_tree *t)
 	return true;
 }
 
-static void read_facts(struct ckv_tree *t, const char *name,
-		       const struct stat *st, struct ckv_facts *out)
+static int count_item(void *ctx, uint64_t id, const char *name,
+		      enum ckpt_item_kind kind, const char *separator,
+		      const char *metadata)
+{
+	uint32_t *count = ctx;
+
+	(void)id;
+	(void)name;
+	(void)separator;
+	(void)metadata;
+	*count += ckv_item_shown(kind);
+	return 0;
+}
+
+static int open_facts(struct ckv_tree *t, const char *name,
+		      struct ckv_facts *out, struct ckpt_err *err)
 {
 	char path[CKB_NAME_MAX + 16];
 	struct ckq_manifest *m = NULL;
-	struct ckpt_err err = { 0 };
+	int rc;
 
-	memset(out, 0, sizeof(*out));
 	snprintf(path, sizeof(path), "checkpoints/%s", name);
-	if (ckq_manifest_open(cks_store_sys(t->store),
-			      cks_store_dirfd(t->store), path, &m, &err) < 0) {
-		ckb_log(CKB_ERROR, "%s", err.message);
-		out->damaged = true;
-		out->created_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 +
-				  st->st_mtim.tv_nsec;
-		return;
-	}
+	rc = ckq_manifest_open(cks_store_sys(t->store),
+			       cks_store_dirfd(t->store), path, &m, err);
+	if (rc < 0)
+		return rc;
 	const struct ckq_facts *f = ckq_manifest_facts(m);
 
 	memcpy(out->uuid, f->uuid, sizeof(out->uuid));
@@ -101,26 +102,42 @@ static void read_facts(struct ckv_tree *t, const char *name,
 	out->step = f->step;
 	out->seq = f->seq;
 	out->created_ns = f->created_ns;
+	rc = ckq_manifest_items(m, count_item, &out->item_count, err);
 	ckq_manifest_close(m);
+	return rc;
 }
 
-int ckv_facts(struct ckv_tree *t, const char *name, const struct stat *st,
-	      struct ckv_facts *out, struct ckpt_err *err)
+/* *@out_keep: the next time it would be the same. */
+static int read_facts(struct ckv_tree *t, const char *name,
+		      const struct stat *st, struct ckv_facts *out,
+		      bool *out_keep, struct ckpt_err *err)
+{
+	struct ckpt_err mine = { 0 };
+	int rc;
+
+	*out = (struct ckv_facts){ 0 };
+	rc = open_facts(t, name, out, &mine);
+	*out_keep = rc == 0 || rc == CKPT_ECORRUPT || rc == CKPT_EVERSION;
+	if (rc == CKPT_ENOENT)
+		return rc;
+	if (rc == CKPT_ENOMEM)
+		return ckb_err_nomem(err);
+	if (rc < 0) {
+		ckb_log(CKB_ERROR, "checkpoint '%s': %s", name, mine.message);
+		*out = (struct ckv_facts){ .damaged = true,
+					   .created_ns = ckv_mtime_ns(st) };
+	}
+	return 0;
+}
+
+static int keep(struct ckv_tree *t, const char *name, const struct stat *st,
+		const struct ckv_facts *facts, struct ckpt_err *err)
 {
 	size_t len = strlen(name) + 1;
 
 	pthread_mutex_lock(&t->lock);
 	struct ckv_known *k = find(t, name);
-	bool hit = k && same_file(k, st) && !k->facts.damaged;
 
-	if (hit)
-		*out = k->facts;
-	pthread_mutex_unlock(&t->lock);
-	if (hit)
-		return 0;
-	read_facts(t, name, st, out);
-	pthread_mutex_lock(&t->lock);
-	k = find(t, name);
 	if (!k && grow(t)) {
 		k = malloc(sizeof(*k) + len);
 		if (k) {
@@ -131,13 +148,30 @@ int ckv_facts(struct ckv_tree *t, const char *name, const struct stat *st,
 		}
 	}
 	if (k) {
-		k->ino = st->st_ino;
-		k->size = st->st_size;
-		k->mtime = st->st_mtim;
-		k->facts = *out;
+		k->st = *st;
+		k->facts = *facts;
 	}
 	pthread_mutex_unlock(&t->lock);
 	return k ? 0 : ckb_err_nomem(err);
+}
+
+int ckv_facts(struct ckv_tree *t, const char *name, const struct stat *st,
+	      struct ckv_facts *out, struct ckpt_err *err)
+{
+	bool hit, worth;
+
+	pthread_mutex_lock(&t->lock);
+	const struct ckv_known *k = find(t, name);
+
+	hit = k && ckv_same_file(&k->st, st);
+	if (hit)
+		*out = k->facts;
+	pthread_mutex_unlock(&t->lock);
+	if (hit)
+		return 0;
+	int rc = read_facts(t, name, st, out, &worth, err);
+
+	return rc == 0 && worth ? keep(t, name, st, out, err) : rc;
 }
 
 void ckv_facts_fini(struct ckv_tree *t)
@@ -192,6 +226,8 @@ static int consider(void *ctx, const char *name, bool is_run)
 		return 0; /* gone meanwhile */
 	int rc = ckv_facts(p->tree, full, &st, &f, p->err);
 
+	if (rc == CKPT_ENOENT)
+		return 0;
 	if (rc == 0 && better(p, &f)) {
 		free(p->best);
 		p->best = strdup(name);

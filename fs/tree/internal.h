@@ -9,6 +9,8 @@
 
 #include "tree/tree.h"
 
+#define CKV_IDLE_MAX 4u /* open checkpoints kept without a node */
+
 /* ---- facts.c: what a run needs to know of its checkpoints ---- */
 
 struct ckv_facts {
@@ -17,6 +19,7 @@ struct ckv_facts {
 	bool has_step;
 	uint64_t step, seq;
 	int64_t created_ns;      /* damaged: the file's time */
+	uint32_t item_count;     /* shown ones */
 };
 struct ckv_known;                /* one cached checkpoint */
 
@@ -25,11 +28,12 @@ struct ckv_tree {
 	pthread_mutex_t lock;
 	struct ckv_known **known; /* hash by name; guard: lock */
 	size_t known_count, known_cap; /* guard: lock */
-	struct ckv_ckpt *open;    /* list of open checkpoints; guard: lock */
+	struct ckv_ckpt *open;    /* last used first; guard: lock */
 };
 
 /* Facts of checkpoint @name whose manifest file is @st; cached until another
- * file is there. Never fails for damage: see `damaged`. */
+ * file is there. Damage is no failure: see `damaged`. CKPT_ENOENT without
+ * message: it is gone. */
 CKB_MUST int ckv_facts(struct ckv_tree *tree, const char *name,
 		       const struct stat *st, struct ckv_facts *out,
 		       struct ckpt_err *err);
@@ -41,14 +45,67 @@ CKB_MUST int ckv_link_target(struct ckv_tree *tree, const char *run,
 			     const char *link, char **out,
 			     struct ckpt_err *err);
 
-/* ---- ckpt.c: an open checkpoint and the paths in it ---- */
+/* st_mtim in nanoseconds. */
+int64_t ckv_mtime_ns(const struct stat *st);
+/* Are both the same state of one file: device, inode, size, time? */
+bool ckv_same_file(const struct stat *a, const struct stat *b);
 
-/* One entry's path: "item/a/b", escaped, without suffix. */
+/* ---- ckpt.c: an open checkpoint; paths.c: the paths in it ---- */
+
+#define CKV_NO_TENSOR UINT32_MAX
+
+/*
+ * One entry's path: "item/a/b", escaped, without suffix. An item without
+ * entries is here as "item/" with CKV_NO_TENSOR, so that its folder exists.
+ */
 struct ckv_path {
 	const char *text;
 	uint32_t tensor;         /* entry of the checkpoint */
-	bool cut;                /* a component was cut */
+	bool cut;                /* a component of its name was cut */
 };
+
+/*
+ * One folder, in the order of paths, a folder before what it holds; number 0
+ * is the checkpoint itself. Its paths are [lo, hi), the folders below it are
+ * (its own number, end), the first child, if any, comes next.
+ */
+struct ckv_folder {
+	const char *text;        /* its path is the first @len bytes */
+	uint32_t len;
+	uint32_t lo, hi, end;
+	uint32_t parent;
+	uint32_t subfolders;     /* children that are shown */
+	bool hidden;             /* a file has its name: it is not shown */
+	uint64_t ino;
+};
+
+struct ckv_paths {
+	struct ckb_buf texts;    /* behind path */
+	struct ckv_path *path;   /* sorted, '/' before every other byte */
+	uint32_t path_count;
+	struct ckv_folder *folder;
+	uint32_t folder_count, folder_cap;
+	uint32_t salt;           /* makes inode numbers distinct */
+};
+
+/* Paths, folders and inode numbers of @ckpt. On failure @out is empty. */
+CKB_MUST int ckv_paths_init(struct ckv_paths *out,
+			    const struct ckpt_checkpoint *ckpt,
+			    struct ckpt_err *err);
+void ckv_paths_fini(struct ckv_paths *paths);
+
+/* Offset of the names of @folder's children in their paths. */
+static inline uint32_t ckv_folder_skip(const struct ckv_folder *folder)
+{
+	return folder->len > 0 ? folder->len + 1 : 0;
+}
+/* Child @name of folder number @dir; NULL: none. The file's path comes without
+ * suffix: @name_len bytes of @name are compared. */
+const struct ckv_folder *ckv_folder_child(const struct ckv_paths *paths,
+					  uint32_t dir, const char *name);
+const struct ckv_path *ckv_folder_file(const struct ckv_paths *paths,
+				       uint32_t dir, const char *name,
+				       size_t name_len);
 
 struct ckv_ckpt {
 	struct ckv_ckpt *next;   /* in tree->open; guard: tree->lock */
@@ -56,29 +113,30 @@ struct ckv_ckpt {
 	char *name;
 	struct stat st;          /* the manifest's identity */
 	pthread_mutex_t lock;    /* of the lazy parts below */
-	struct ckpt_checkpoint *ckpt; /* NULL until opened; guard: lock */
-	struct ckv_path *paths;  /* sorted; set with ckpt */
-	size_t path_count;
-	struct ckb_buf texts;    /* behind paths */
-	char *json;              /* checkpoint.json; guard: lock */
+	struct ckpt_checkpoint *ckpt; /* NULL until opened; guard: lock; who
+				    saw ckv_ckpt_load() succeed, or holds a
+				    node inside, may read it freely */
+	struct ckv_paths paths;  /* set with ckpt */
+	char *json;              /* checkpoint.json; guard: lock until set */
 	size_t json_len;
 };
 
 CKB_MUST int ckv_ckpt_get(struct ckv_tree *tree, const char *name,
 			  const struct stat *st, struct ckv_ckpt **out,
 			  struct ckpt_err *err);
+void ckv_ckpt_ref(struct ckv_tree *tree, struct ckv_ckpt *c);
 void ckv_ckpt_put(struct ckv_tree *tree, struct ckv_ckpt *c);
-/* Open it, build the paths; once. */
+/* Free what ckv_ckpt_put() kept; nothing may be in use. */
+void ckv_ckpt_fini(struct ckv_tree *tree);
+/* Open it, build the paths; once. CKPT_ENOENT, CKPT_ESTALE: it was removed or
+ * replaced before anybody looked inside. */
 CKB_MUST int ckv_ckpt_load(struct ckv_tree *tree, struct ckv_ckpt *c,
 			   struct ckpt_err *err);
-/* The paths that begin with @prefix (which ends in '/'): [*lo, *hi). */
-void ckv_paths_below(const struct ckv_ckpt *c, const char *prefix,
-		     size_t prefix_len, size_t *lo, size_t *hi);
-/* The path that is exactly @path, or NULL. */
-const struct ckv_path *ckv_path_find(const struct ckv_ckpt *c,
-				     const char *path, size_t len);
-/* Is item @item of the loaded @c shown? */
-bool ckv_item_shown(const struct ckpt_item_info *item);
+/* Is an item of @kind shown? */
+static inline bool ckv_item_shown(enum ckpt_item_kind kind)
+{
+	return kind != CKPT_ITEM_ORIGIN;
+}
 
 /* ---- nodes ---- */
 
@@ -86,30 +144,43 @@ struct ckv_node {
 	atomic_uint refs;        /* relaxed up, acq_rel down */
 	struct ckv_tree *tree;
 	enum ckv_kind kind;
+	uint32_t folder;         /* CHECKPOINT, FOLDER: its number */
 	struct ckv_ckpt *ckpt;   /* or NULL */
-	char *path;              /* run's name; link "run/latest"; in a
-				    checkpoint: path inside it, with suffix */
+	char *path;              /* run's name; link "run/latest"; NULL in a
+				    checkpoint */
 	const struct ckpt_tensor_info *tensor; /* NPY, TXT, OPAQUE */
-	size_t lo, hi;           /* FOLDER: its range of paths */
 	uint64_t ino;
 	int64_t time_ns;
+	uint32_t subfolders;     /* CHECKPOINT: from its facts */
 };
 
-/* Inode number of @path under @uuid. */
-uint64_t ckv_ino(const uint8_t uuid[16], const char *path, size_t len);
+/*
+ * Inode numbers hang on each other as the names do: a folder's number, or a
+ * uuid's, and the name below it give the next. Never 0 (none) or 1 (the root).
+ */
+uint64_t ckv_ino_uuid(const uint8_t uuid[16]);
+uint64_t ckv_ino_below(uint64_t parent, uint32_t salt, const char *name,
+		       size_t len);
 
-/* ---- text.c, json.c, npy.c: the bytes of generated files ---- */
+/* ---- text.c, json.c, npy.c, readme.c: the bytes of generated files ---- */
+
 /* Fills c->json, once; @c is loaded. */
 CKB_MUST int ckv_checkpoint_json(struct ckv_ckpt *c, struct ckpt_err *err);
 const char *ckv_readme(size_t *out_len);
 
 /* .txt: its exact size, from metadata alone; and the text. */
-uint64_t ckv_text_size(const struct ckpt_checkpoint *ckpt,
-		       const struct ckpt_tensor_info *tensor);
+uint64_t ckv_text_size(const struct ckpt_tensor_info *tensor);
 CKB_MUST int ckv_text(struct ckpt_checkpoint *ckpt,
 		      const struct ckpt_tensor_info *tensor,
 		      struct ckb_buf *out, struct ckpt_err *err);
 
+/* preview.c: @tensor's numbers in brackets, read from @ckpt; NULL: blanks of
+ * the same width. */
+CKB_MUST int ckv_preview(struct ckb_buf *out, struct ckpt_checkpoint *ckpt,
+			 const struct ckpt_tensor_info *tensor,
+			 struct ckpt_err *err);
+
+/* .npy: UINT64_MAX, the dtype has none. [off, off + len) lies inside. */
 uint64_t ckv_npy_size(const struct ckpt_tensor_info *tensor);
 CKB_MUST int ckv_npy_read(struct ckpt_checkpoint *ckpt,
 			  const struct ckpt_tensor_info *tensor, uint64_t off,

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json.c - checkpoint.json: facts, items, sizes; and README.txt.
+ * json.c - checkpoint.json: facts, items, sizes.
  *
  * Rendered once per open checkpoint and kept: its size is asked for as often as
  * its bytes. No list of tensors: that is what the folders are for; only names
- * that a file name cannot hold in full are given here.
+ * that a file name cannot hold in full are given here, by their paths without
+ * suffix. Always the same keys in the same order. What a save gave as JSON is
+ * passed on as it is; if a manifest holds something else there, as a string,
+ * so that the whole stays JSON (S10). c->lock guards the rendering.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -24,25 +27,33 @@ static void put_text(struct ckb_buf *b, const char *key, const char *text)
 	ckb_buf_puts(b, ",\n");
 }
 
-/* @json is an object already, or NULL. */
-static void put_object(struct ckb_buf *b, const char *key, const char *json)
+/* @json is an object, or NULL. */
+static void put_object(struct ckb_buf *b, const char *json)
 {
-	ckb_buf_printf(b, "  \"%s\": %s,\n", key, json ? json : "null");
+	if (!json)
+		ckb_buf_puts(b, "null");
+	else if (ckf_json_object(json, "", NULL) == 0)
+		ckb_buf_puts(b, json);
+	else
+		ckf_json_string(b, json, strlen(json));
 }
 
+/* RFC 3339, UTC. */
 static void put_time(struct ckb_buf *b, int64_t ns)
 {
+	int64_t part = ns % 1000000000;
 	time_t t = (time_t)(ns / 1000000000);
 	char text[40];
 	struct tm tm;
 
-	if (ns < 0 || !gmtime_r(&t, &tm) ||
-	    strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm) == 0) {
-		ckb_buf_puts(b, "  \"created\": null,\n");
-		return;
+	if (part < 0) {
+		part += 1000000000;
+		t--;
 	}
-	ckb_buf_printf(b, "  \"created\": \"%s.%09dZ\",\n", text,
-		       (int)(ns % 1000000000));
+	/* 64 bits of nanoseconds: the years 1677 to 2262 */
+	gmtime_r(&t, &tm);
+	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+	ckb_buf_printf(b, "  \"created\": \"%s.%09dZ\",\n", text, (int)part);
 }
 
 static void put_facts(struct ckb_buf *b, const struct ckpt_checkpoint_info *i)
@@ -52,20 +63,22 @@ static void put_facts(struct ckb_buf *b, const struct ckpt_checkpoint_info *i)
 	put_text(b, "name", i->name);
 	ckb_uuid_text(uuid, i->uuid);
 	put_text(b, "uuid", uuid);
-	ckb_buf_printf(b, "  \"generation\": %" PRIu64 ",\n  \"seq\": %" PRIu64
-		       ",\n", i->generation, i->seq);
+	ckb_buf_printf(b, "  \"generation\": %" PRIu64 ",\n", i->generation);
 	if (i->has_step)
 		ckb_buf_printf(b, "  \"step\": %" PRIu64 ",\n", i->step);
 	else
 		ckb_buf_puts(b, "  \"step\": null,\n");
+	ckb_buf_printf(b, "  \"seq\": %" PRIu64 ",\n", i->seq);
 	put_time(b, i->created_ns);
 	if (i->has_parent)
 		ckb_uuid_text(uuid, i->parent);
 	put_text(b, "parent", i->has_parent ? uuid : NULL);
 	put_text(b, "writer", i->writer);
-	put_object(b, "metadata", i->metadata);
-	put_object(b, "metrics", i->metrics);
-	ckb_buf_printf(b, "  \"bytes\": %" PRIu64 ",\n", i->bytes);
+	ckb_buf_puts(b, "  \"metadata\": ");
+	put_object(b, i->metadata);
+	ckb_buf_puts(b, ",\n  \"metrics\": ");
+	put_object(b, i->metrics);
+	ckb_buf_printf(b, ",\n  \"bytes\": %" PRIu64 ",\n", i->bytes);
 }
 
 static void put_items(struct ckb_buf *b, const struct ckpt_checkpoint *c)
@@ -75,43 +88,63 @@ static void put_items(struct ckb_buf *b, const struct ckpt_checkpoint *c)
 	ckb_buf_puts(b, "  \"items\": [");
 	for (size_t i = 0; i < ckpt_item_count(c); i++) {
 		const struct ckpt_item_info *it = ckpt_item_at(c, i);
-		bool tensors = it->kind == CKPT_ITEM_TENSORS;
+		const char *kind = it->kind == CKPT_ITEM_TENSORS ? "tensors"
+								 : "files";
 
-		if (!ckv_item_shown(it))
+		if (!ckv_item_shown(it->kind))
 			continue;
 		ckb_buf_puts(b, first ? "\n    {\"name\": "
 				      : ",\n    {\"name\": ");
 		ckf_json_string(b, it->name, strlen(it->name));
-		ckb_buf_printf(b, ", \"kind\": \"%s\", \"separator\": ",
-			       tensors ? "tensors" : "files");
+		ckb_buf_printf(b, ", \"kind\": \"%s\", \"separator\": ", kind);
 		ckf_json_string(b, it->separator, strlen(it->separator));
-		ckb_buf_printf(b, ", \"count\": %zu, \"bytes\": %" PRIu64
-			       ", \"metadata\": %s}", it->count, it->bytes,
-			       it->metadata ? it->metadata : "null");
+		ckb_buf_printf(b, ", \"%s\": %zu, \"bytes\": %" PRIu64
+			       ", \"metadata\": ", kind, it->count, it->bytes);
+		put_object(b, it->metadata);
+		ckb_buf_putc(b, '}');
 		first = false;
 	}
-	ckb_buf_puts(b, first ? "]" : "\n  ]");
+	ckb_buf_puts(b, first ? "],\n" : "\n  ],\n");
+}
+
+static void put_long(struct ckb_buf *b, bool *first, const char *path,
+		     size_t path_len, const char *name, size_t name_len)
+{
+	ckb_buf_puts(b, *first ? "\n    " : ",\n    ");
+	ckf_json_string(b, path, path_len);
+	ckb_buf_puts(b, ": ");
+	ckf_json_string(b, name, name_len);
+	*first = false;
 }
 
 static void put_long_names(struct ckb_buf *b, const struct ckv_ckpt *c)
 {
+	const struct ckv_paths *p = &c->paths;
 	bool first = true;
 
-	for (size_t i = 0; i < c->path_count; i++) {
+	ckb_buf_puts(b, "  \"long_names\": {");
+	for (size_t i = 0; i < ckpt_item_count(c->ckpt); i++) {
+		const struct ckpt_item_info *it = ckpt_item_at(c->ckpt, i);
+		CKB_BUF struct ckb_buf path = { 0 };
+		bool cut = false;
+
+		ckv_escape(&path, it->name, strlen(it->name), true, 0, &cut);
+		b->failed |= path.failed;
+		if (cut && ckv_item_shown(it->kind))
+			put_long(b, &first, (char *)path.data, path.len,
+				 it->name, strlen(it->name));
+	}
+	for (uint32_t i = 0; i < p->path_count; i++) {
+		const struct ckv_path *path = &p->path[i];
 		const struct ckpt_tensor_info *t;
 
-		if (!c->paths[i].cut)
+		if (!path->cut || path->tensor == CKV_NO_TENSOR)
 			continue;
-		t = ckpt_tensor_at(c->ckpt, c->paths[i].tensor);
-		ckb_buf_puts(b, first ? ",\n  \"long_names\": {\n    "
-				      : ",\n    ");
-		ckf_json_string(b, c->paths[i].text, strlen(c->paths[i].text));
-		ckb_buf_puts(b, ": ");
-		ckf_json_string(b, t->name, t->name_len);
-		first = false;
+		t = ckpt_tensor_at(c->ckpt, path->tensor);
+		put_long(b, &first, path->text, strlen(path->text), t->name,
+			 t->name_len);
 	}
-	if (!first)
-		ckb_buf_puts(b, "\n  }");
+	ckb_buf_puts(b, first ? "}" : "\n  }");
 }
 
 int ckv_checkpoint_json(struct ckv_ckpt *c, struct ckpt_err *err)
@@ -136,21 +169,4 @@ int ckv_checkpoint_json(struct ckv_ckpt *c, struct ckpt_err *err)
 	}
 	pthread_mutex_unlock(&c->lock);
 	return rc;
-}
-
-const char *ckv_readme(size_t *out_len)
-{
-	static const char text[] =
-		"This is a store of checkpoints, shown by ckptfs, read-only.\n"
-		"\n"
-		"Folders are runs; in a run each checkpoint is a folder:\n"
-		"  checkpoint.json   facts, items, sizes\n"
-		"  ITEM/a/b/c.npy    tensor a.b.c, for NumPy: np.load(path)\n"
-		"  ITEM/a/b/c.txt    the same for people: shape, statistics\n"
-		"latest is the checkpoint of the highest step, newest the one\n"
-		"saved last. Every byte read was verified; a damaged one is an\n"
-		"I/O error. More: man ckptfs\n";
-
-	*out_len = sizeof(text) - 1;
-	return text;
 }

@@ -57,7 +57,7 @@ struct ckv_attr {
 	uint64_t ino;
 	uint64_t size;       /* exact; links: length of the target */
 	int64_t time_ns;     /* the checkpoint's; runs: newest change */
-	uint32_t subfolders; /* of a folder, for st_nlink */
+	uint32_t subfolders; /* of a folder, links not counted: for st_nlink */
 };
 CKB_MUST int ckv_attr(struct ckv_node *node, struct ckv_attr *out,
 		      struct ckpt_err *err);
@@ -68,7 +68,8 @@ bool ckv_same(const struct ckv_node *a, const struct ckv_node *b);
 enum ckv_kind ckv_node_kind(const struct ckv_node *node);
 /* The entry a NPY, TXT or OPAQUE node shows; else NULL. Borrowed. */
 const struct ckpt_tensor_info *ckv_node_tensor(const struct ckv_node *node);
-/* The checkpoint a node belongs to, or NULL (root, run, link, README). */
+/* The checkpoint a node belongs to, opened at need; NULL: root, run, link,
+ * README, or its manifest cannot be read. Borrowed. */
 struct ckpt_checkpoint *ckv_node_checkpoint(const struct ckv_node *node);
 
 /*

@@ -46,8 +46,9 @@ int ckf_chunk_entry_decode(const uint8_t *in, struct ckf_chunk_entry *out,
 	    e.raw_len == 0 || e.raw_len > CKB_TILE_MAX_BYTES ||
 	    e.stored_len == 0 || e.stored_len > e.raw_len ||
 	    e.head_len < ckf_record_head_bytes(ckf_cell_count(e.raw_len)) ||
-	    e.head_len > CKB_RECORD_HEAD_MAX ||
-	    e.off < CKF_PACK_HEADER_BYTES || e.off > CKB_PACK_MAX_BYTES)
+	    e.head_len > CKB_RECORD_HEAD_MAX || e.head_len % 8 != 0 ||
+	    e.off < CKF_PACK_HEADER_BYTES || e.off > CKB_PACK_MAX_BYTES ||
+	    e.off % 8 != 0)
 		return ckb_err(err, CKPT_ECORRUPT, "a chunk entry's lengths "
 			       "cannot be");
 	*out = e;
@@ -187,13 +188,24 @@ void ckf_stats_encode(const struct ckpt_stats *s,
 	ckb_put_u64(out + 64, bits);
 }
 
+/* NaN, Inf and zero elements are different ones of all. */
+static bool counts_fit(const uint8_t *bytes)
+{
+	uint64_t sum = 0;
+
+	for (int i = 16; i <= 32; i += 8)
+		if (!ckb_add_u64(sum, ckb_get_u64(bytes + i), &sum))
+			return false;
+	return sum <= ckb_get_u64(bytes + 8);
+}
+
 int ckf_stats_decode(const uint8_t *bytes, size_t len, struct ckpt_stats *out,
 		     struct ckpt_err *err)
 {
 	uint64_t bits;
 
 	if (len != CKF_STATS_BYTES || ckb_get_u32(bytes + 4) != 0 ||
-	    ckb_get_u32(bytes) > CKPT_VALUES_UNSIGNED)
+	    ckb_get_u32(bytes) > CKPT_VALUES_UNSIGNED || !counts_fit(bytes))
 		return ckb_err(err, CKPT_ECORRUPT, "statistics of %zu bytes "
 			       "are malformed", len);
 	out->value_class = (enum ckpt_value_class)ckb_get_u32(bytes);

@@ -198,8 +198,8 @@ static int make_folder(struct cks_stage *st, struct ckpt_err *err)
 		rc = sys->mkdirat(sys, st->s->dirfd, st->dir, 0777);
 	}
 	if (rc == -EEXIST)
-		return ckb_err(err, CKPT_EBUSY, "this attempt of a save of '%s' "
-			       "is under way already ('%s/%s'); every try "
+		return ckb_err(err, CKPT_EBUSY, "this attempt of a save of '%s'"
+			       " is under way already ('%s/%s'); every try "
 			       "needs an attempt of its own", st->name,
 			       st->s->path, st->dir);
 	if (rc < 0)

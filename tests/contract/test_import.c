@@ -568,6 +568,7 @@ static void a_source_that_changes_is_not_published(void **state)
 {
 	static const char json[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[64],"
 				   "\"data_offsets\":[0,64]}}";
+	static const char payload[64] = "sixty-four bytes";
 	static const enum change changes[] = { NOTHING, APPEND, CUT, REWRITE };
 	struct fix *f = *state;
 	char path[1024]; /* fix_path()'s own buffers are used again */
@@ -586,7 +587,7 @@ static void a_source_that_changes_is_not_published(void **state)
 		pthread_t thread;
 
 		snprintf(name, sizeof(name), "gate/%zu", i);
-		fix_model(path, json, json, 64);
+		fix_model(path, json, payload, sizeof(payload));
 		before = start_gated(f, &gate, name);
 		assert_int_equal(pthread_create(&thread, NULL, run_job, &job),
 				 0);

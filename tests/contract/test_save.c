@@ -373,7 +373,8 @@ static void an_alias_costs_nothing_and_reads_as_its_tensor(void **state)
 	uint8_t *data = fix_bytes(4000, 1), *first = fix_bytes(16, 2);
 	struct ckpt_tensor_desc d = fix_desc("tied", CKPT_F32,
 					     SHAPE(2, 10, 100));
-	struct ckpt_item_desc more = { .size = sizeof(more), .name = "optimizer",
+	struct ckpt_item_desc more = { .size = sizeof(more),
+				       .name = "optimizer",
 				       .kind = CKPT_ITEM_TENSORS };
 	struct ckpt_err err = { 0 };
 	uint32_t item, other;

@@ -34,7 +34,7 @@ struct note {
 	uint32_t node;    /* folder or file that changed, or was synced */
 	uint32_t child;   /* ENTRY: what the name now means, or LOST */
 	char name[264];
-	char also[264];   /* ENTRY, "": a name of the folder that goes with it */
+	char also[264];   /* ENTRY, or "": a name of the folder that goes */
 	uint64_t off;     /* WRITE; TRUNCATE: length */
 	struct ckb_buf data;
 };

@@ -15,7 +15,8 @@ static void good_names_pass(void **state)
 	static const char *const good[] = {
 		"a", "gpt2-125m/4000", "bs=8_data=[[1],[2,3]]+x?*",
 		"日本/é", "a b/c:d", "x.latest", "Latest", "a.", "%41",
-		"-rf", "~", "readme.txt",
+		"-rf", "~", "readme.txt", "x@y", "latest.1", "run/LATEST",
+		"checkpoint.json", "index.db", "a\\b", "\xf4\x8f\xbf\xbf",
 	};
 
 	(void)state;
@@ -29,7 +30,9 @@ static void bad_names_say_why(void **state)
 		"", "/", "/a", "a/", "a//b", ".", "..", "a/..", "../x",
 		".hidden", "a/.b", "@x", "a/@b", "latest", "a/newest",
 		"README.txt", "a\nb", "a\x7f", "\xff", "\xc0\xaf",
-		"\xed\xa0\x80",
+		"\xed\xa0\x80", "run/latest", "latest/1", "newest",
+		"a/README.txt", "README.txt/1", "a/./b", "a/../b", "...",
+		"a\x1f", "\xf4\x90\x80\x80", "a\xc3", "\xe2\x82", "a/",
 	};
 
 	(void)state;
@@ -66,15 +69,43 @@ static void lengths_are_bounded(void **state)
 
 static void items_are_one_component(void **state)
 {
+	static const struct {
+		const char *name;
+		bool origin;
+		int code;
+	} cases[] = {
+		{ "model", false, 0 }, { "model.safetensors", false, 0 },
+		{ "a b", false, 0 }, { "\xe6\x97\xa5", false, 0 },
+		{ "checkpoint", false, 0 }, { "a@b", false, 0 },
+		{ "@orig", true, 0 }, { "orig", true, 0 },
+		{ "@orig", false, CKPT_EINVAL }, { "@", true, CKPT_EINVAL },
+		{ "@@x", true, CKPT_EINVAL }, { "@.x", true, CKPT_EINVAL },
+		{ "a/b", false, CKPT_EINVAL }, { "/", false, CKPT_EINVAL },
+		{ "", false, CKPT_EINVAL }, { "", true, CKPT_EINVAL },
+		{ ".", false, CKPT_EINVAL }, { "..", false, CKPT_EINVAL },
+		{ ".x", false, CKPT_EINVAL }, { "latest", false, CKPT_EINVAL },
+		{ "newest", false, CKPT_EINVAL },
+		{ "README.txt", false, CKPT_EINVAL },
+		{ "checkpoint.json", false, CKPT_EINVAL },
+		{ "a\tb", false, CKPT_EINVAL }, { "\xc3", false, CKPT_EINVAL },
+	};
+	char name[CKB_ITEM_NAME_MAX + 2];
+
 	(void)state;
-	assert_int_equal(ckf_item_name("model", false, NULL), 0);
-	assert_int_equal(ckf_item_name("@orig", true, NULL), 0);
-	assert_int_equal(ckf_item_name("@orig", false, NULL), CKPT_EINVAL);
-	assert_int_equal(ckf_item_name("a/b", false, NULL), CKPT_EINVAL);
-	assert_int_equal(ckf_item_name("checkpoint.json", false, NULL),
-			 CKPT_EINVAL);
-	assert_int_equal(ckf_item_name("", false, NULL), CKPT_EINVAL);
-	assert_int_equal(ckf_item_name("@", true, NULL), CKPT_EINVAL);
+	for (size_t i = 0; i < CKB_ARRAY_LEN(cases); i++) {
+		struct ckpt_err err = { 0 };
+
+		if (ckf_item_name(cases[i].name, cases[i].origin, &err) !=
+		    cases[i].code)
+			fail_msg("'%s': %s", cases[i].name, err.message);
+		assert_null(strchr(err.message, '\n'));
+	}
+	memset(name, 'a', sizeof(name));
+	name[CKB_ITEM_NAME_MAX] = '\0';
+	assert_int_equal(ckf_item_name(name, false, NULL), 0);
+	name[CKB_ITEM_NAME_MAX] = 'a';
+	name[CKB_ITEM_NAME_MAX + 1] = '\0';
+	assert_int_equal(ckf_item_name(name, false, NULL), CKPT_EINVAL);
 }
 
 static void tensors_take_any_utf8_up_to_64_kib(void **state)

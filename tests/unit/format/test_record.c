@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "format/record.h"
+#include "vector.h"
 
 #define CELLS 3
 static struct ckf_cell cells[CELLS], got_cells[8];
@@ -41,27 +42,66 @@ static int decode(const uint8_t *bytes, size_t len, struct ckf_record *out)
 	return rc;
 }
 
-/* FORMAT.md's offsets, spelled out: the format cannot drift silently. */
 static void the_bytes_are_the_formats(void **state)
 {
 	struct ckf_record r = sample();
 
 	(void)state;
 	ckf_record_encode(&r, head);
-	assert_memory_equal(head, "ckptREC1", 8);
-	assert_int_equal(ckb_get_u32(head + 8), 136);
-	assert_int_equal(ckb_get_u16(head + 12), 1);
-	assert_int_equal(ckb_get_u16(head + 14), 1);
-	assert_int_equal(ckb_get_u64(head + 16), 0);
-	assert_int_equal(ckb_get_u32(head + 24), 32u << 16 | 1);
-	assert_int_equal(ckb_get_u32(head + 28), 3);
-	assert_int_equal(ckb_get_u64(head + 32), 524388);
-	assert_int_equal(ckb_get_u64(head + 40), 263244);
-	assert_int_equal(head[48], 0xAB);
-	assert_int_equal(ckb_get_u32(head + 96), 1000);
-	assert_int_equal(ckb_get_u32(head + 100), 1);
-	assert_int_equal(ckb_get_u64(head + 104), 12);
-	assert_int_equal(ckb_get_u64(head + 128), ckb_xxh3(head, 128));
+	assert_vector(head, sizeof(head),
+		"636b707452454331880000000100010000000000000000000100200003000000"
+		"64000800000000004c04040000000000abababababababababababababababab"
+		"abababababababababababababababab00000400000000000b00000000000000"
+		"e8030000010000000c0000000000000064000000000000000d00000000000000"
+		"3bbbd9e0f53daa8d");
+}
+
+static void the_packs_ends_are_the_formats(void **state)
+{
+	struct ckf_pack_header h = { .compat = 5 };
+	struct ckf_trailer_entry e = {
+		.off = 0x0102030405060708, .head_len = 136, .kind = 1,
+		.codec = 1, .stored_len = 263244, .raw_len = 524388,
+	};
+	struct ckf_footer f = { .entry_count = 2, .table_off = 640,
+				.table_xxh3 = 0x1122334455667788 };
+	uint8_t b[64];
+
+	(void)state;
+	count_up(h.uuid, 16, 0x10);
+	count_up(h.store_uuid, 16, 0xa0);
+	ckf_pack_header_encode(&h, b);
+	assert_vector(b, sizeof(b),
+		"636b70745041434b0500000000000000101112131415161718191a1b1c1d1e1f"
+		"a0a1a2a3a4a5a6a7a8a9aaabacadaeaf000000000000000005ae92e4732f1933");
+	count_up(e.digest, 32, 0);
+	ckf_trailer_entry_encode(&e, b);
+	assert_vector(b, sizeof(b),
+		"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+		"080706050403020188000000010001004c040400000000006400080000000000");
+	count_up(f.uuid, 16, 0x10);
+	ckf_footer_encode(&f, b);
+	assert_vector(b, sizeof(b),
+		"636b7074464f4f54020000000000000080020000000000008877665544332211"
+		"101112131415161718191a1b1c1d1e1f0000000000000000d4d2eeee0420739d");
+}
+
+static void trailer_entries_come_back(void **state)
+{
+	struct ckf_trailer_entry e = {
+		.off = UINT64_MAX, .head_len = UINT32_MAX, .kind = 2,
+		.codec = UINT16_MAX, .stored_len = 1ull << 63, .raw_len = 3,
+	}, out;
+	uint8_t b[CKF_TRAILER_ENTRY_BYTES];
+
+	(void)state;
+	count_up(e.digest, 32, 7);
+	ckf_trailer_entry_encode(&e, b);
+	ckf_trailer_entry_decode(b, &out);
+	assert_memory_equal(out.digest, e.digest, 32);
+	assert_true(out.off == e.off && out.head_len == e.head_len &&
+		    out.kind == e.kind && out.codec == e.codec &&
+		    out.stored_len == e.stored_len && out.raw_len == e.raw_len);
 }
 
 static void records_come_back(void **state)
@@ -106,16 +146,21 @@ static void lies_with_a_good_checksum_are_refused(void **state)
 		{ 14, 2, 7, CKPT_EVERSION },      /* codec */
 		{ 20, 4, 1, CKPT_EVERSION },      /* incompat */
 		{ 24, 2, 2, CKPT_EVERSION },      /* digest algorithm */
+		{ 26, 2, 20, CKPT_ECORRUPT },     /* digest length */
 		{ 28, 4, 4, CKPT_ECORRUPT },      /* cells */
 		{ 28, 4, 0xffffffff, CKPT_ECORRUPT },
 		{ 32, 8, 0, CKPT_ECORRUPT },      /* raw length */
 		{ 32, 8, UINT64_MAX, CKPT_ECORRUPT },
+		/* three cells modulo 2^32 */
+		{ 32, 8, (1ull << 50) + 524388, CKPT_ECORRUPT },
 		{ 40, 8, 1, CKPT_ECORRUPT },      /* stored length */
 		{ 80, 4, 5, CKPT_ECORRUPT },      /* a raw cell's length */
 		{ 96, 4, 0xffffffff, CKPT_ECORRUPT },
 		{ 96, 4, 0, CKPT_ECORRUPT },
+		{ 96, 4, CKB_CELL_BYTES, CKPT_ECORRUPT }, /* not shorter */
 		{ 100, 4, 2, CKPT_EVERSION },     /* coding */
 		{ 8, 4, 128, CKPT_ECORRUPT },     /* header length */
+		{ 8, 4, 0xffffffff, CKPT_ECORRUPT },
 	};
 	struct ckf_record out;
 
@@ -131,6 +176,35 @@ static void lies_with_a_good_checksum_are_refused(void **state)
 		assert_int_equal(decode(head, sizeof(head), &out),
 				 lies[i].code);
 	}
+}
+
+/* A lie about a cell that the sum agrees with. */
+static void a_zstd_cell_is_shorter_than_its_bytes(void **state)
+{
+	struct ckf_record r = sample(), out;
+
+	(void)state;
+	cells[1].stored_len = CKB_CELL_BYTES;
+	r.stored_len = 2 * CKB_CELL_BYTES + 100;
+	ckf_record_encode(&r, head);
+	assert_int_equal(decode(head, sizeof(head), &out), CKPT_ECORRUPT);
+	cells[1].stored_len--;
+	r.stored_len--;
+	ckf_record_encode(&r, head);
+	assert_int_equal(decode(head, sizeof(head), &out), 0);
+}
+
+static void more_cells_than_there_is_room_for_are_refused(void **state)
+{
+	struct ckf_record r = sample(), out;
+
+	(void)state;
+	ckf_record_encode(&r, head);
+	assert_int_equal(ckf_record_decode(head, sizeof(head), got_cells,
+					   CELLS - 1, &out, NULL),
+			 CKPT_ECORRUPT);
+	assert_int_equal(ckf_record_decode(head, sizeof(head), got_cells,
+					   CELLS, &out, NULL), 0);
 }
 
 static void unknown_extra_fields_are_skipped(void **state)
@@ -150,6 +224,59 @@ static void unknown_extra_fields_are_skipped(void **state)
 	longer[139] = 1; /* padding must be zero */
 	ckb_put_u64(longer + 144, ckb_xxh3(longer, 144));
 	assert_int_equal(decode(longer, sizeof(longer), &out), CKPT_ECORRUPT);
+	longer[139] = 0;
+	ckb_put_u16(longer + 130, 13); /* one byte past the area */
+	ckb_put_u64(longer + 144, ckb_xxh3(longer, 144));
+	assert_int_equal(decode(longer, sizeof(longer), &out), CKPT_ECORRUPT);
+}
+
+/* Footers whose checksum is right and whose numbers lie. */
+static void lying_footers_are_refused(void **state)
+{
+	static const struct {
+		size_t at;
+		uint64_t value;
+	} lies[] = {
+		{ 8, 3 }, { 8, 0 }, { 8, UINT64_MAX }, { 8, (1u << 24) + 1 },
+		/* the same number of bytes modulo 2^64 */
+		{ 8, (1ull << 58) + 2 },
+		{ 16, 641 }, { 16, 0 }, { 16, 56 }, { 16, UINT64_MAX - 7 },
+		{ 16, 648 }, { 48, 1 },
+	};
+	struct ckf_footer f = { 2, 640, 99, { 1 } }, out;
+	uint64_t size = 640 + 2 * 64 + 64;
+	uint8_t b[64];
+
+	(void)state;
+	for (size_t i = 0; i < CKB_ARRAY_LEN(lies); i++) {
+		ckf_footer_encode(&f, b);
+		ckb_put_u64(b + lies[i].at, lies[i].value);
+		ckb_put_u64(b + 56, ckb_xxh3(b, 56));
+		assert_int_equal(ckf_footer_decode(b, size, &out, NULL),
+				 CKPT_ECORRUPT);
+	}
+	ckf_footer_encode(&f, b);
+	assert_int_equal(ckf_footer_decode(b, size, &out, NULL), 0);
+}
+
+static void pack_headers_tell_newer_from_damaged(void **state)
+{
+	struct ckf_pack_header h = { .compat = 0xffffffff }, out;
+	uint8_t b[64];
+
+	(void)state;
+	ckf_pack_header_encode(&h, b);
+	assert_int_equal(ckf_pack_header_decode(b, 64, &out, NULL), 0);
+	h.incompat = 1;
+	ckf_pack_header_encode(&h, b);
+	assert_int_equal(ckf_pack_header_decode(b, 64, &out, NULL),
+			 CKPT_EVERSION);
+	h.incompat = 0;
+	ckf_pack_header_encode(&h, b);
+	b[50] = 1; /* reserved */
+	ckb_put_u64(b + 56, ckb_xxh3(b, 56));
+	assert_int_equal(ckf_pack_header_decode(b, 64, &out, NULL),
+			 CKPT_ECORRUPT);
 }
 
 static void large_payloads_start_on_a_page(void **state)
@@ -180,7 +307,8 @@ static void pack_headers_and_footers_refuse_flips(void **state)
 	assert_int_equal(ckf_footer_decode(b, size, &fout, NULL), 0);
 	assert_int_equal(fout.entry_count, 2);
 	assert_true(ckf_footer_decode(b, size + 64, &fout, NULL) < 0);
-	assert_true(ckf_pack_header_decode(a, 63, &hout, NULL) < 0);
+	for (size_t n = 0; n < 64; n++)
+		assert_true(ckf_pack_header_decode(a, n, &hout, NULL) < 0);
 	for (size_t i = 0; i < 512; i++) {
 		a[i / 8] ^= (uint8_t)(1u << i % 8);
 		b[i / 8] ^= (uint8_t)(1u << i % 8);
@@ -195,10 +323,16 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_bytes_are_the_formats),
+		cmocka_unit_test(the_packs_ends_are_the_formats),
+		cmocka_unit_test(trailer_entries_come_back),
 		cmocka_unit_test(records_come_back),
 		cmocka_unit_test(every_flip_and_cut_is_refused),
 		cmocka_unit_test(lies_with_a_good_checksum_are_refused),
+		cmocka_unit_test(a_zstd_cell_is_shorter_than_its_bytes),
+		cmocka_unit_test(more_cells_than_there_is_room_for_are_refused),
 		cmocka_unit_test(unknown_extra_fields_are_skipped),
+		cmocka_unit_test(lying_footers_are_refused),
+		cmocka_unit_test(pack_headers_tell_newer_from_damaged),
 		cmocka_unit_test(large_payloads_start_on_a_page),
 		cmocka_unit_test(pack_headers_and_footers_refuse_flips),
 	};

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * resolve.c - a path walked from the root, for commands.
+ *
+ * Links are followed; repeated '/' count once; a '/' at the end demands a
+ * folder. Refuses '.' and '..': a place has one name. What is not there is
+ * answered with what is there like it: the nearest names of the folder by
+ * edit distance, or those that go on where the name ends. No state; any thread.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tree/internal.h"
+
+#define NEAR_MAX 3u       /* names a message offers */
+#define NEAR_BYTES 64u    /* longer names are not compared */
+
+/* Edits from @a to @b; SIZE_MAX: too long to say. */
+static size_t distance(const char *a, const char *b)
+{
+	size_t row[NEAR_BYTES + 1], n = strlen(a), m = strlen(b);
+
+	if (n > NEAR_BYTES || m > NEAR_BYTES)
+		return SIZE_MAX;
+	/* the name without its suffix, or the start of a folder's name */
+	if (n > 0 && m > n && strncmp(a, b, n) == 0)
+		return 1;
+	for (size_t j = 0; j <= m; j++)
+		row[j] = j;
+	for (size_t i = 1; i <= n; i++) {
+		size_t diagonal = row[0];
+
+		row[0] = i;
+		for (size_t j = 1; j <= m; j++) {
+			size_t cost = diagonal + (a[i - 1] != b[j - 1]);
+
+			diagonal = row[j];
+			if (row[j] + 1 < cost)
+				cost = row[j] + 1;
+			if (row[j - 1] + 1 < cost)
+				cost = row[j - 1] + 1;
+			row[j] = cost;
+		}
+	}
+	return row[m];
+}
+
+struct near {
+	const char *name[NEAR_MAX];
+	size_t edits[NEAR_MAX];
+	size_t count;
+};
+
+static void near_add(struct near *n, const char *name, size_t edits)
+{
+	size_t at = n->count;
+
+	while (at > 0 && n->edits[at - 1] > edits)
+		at--;
+	if (at == NEAR_MAX)
+		return;
+	if (n->count < NEAR_MAX)
+		n->count++;
+	for (size_t i = n->count - 1; i > at; i--) {
+		n->name[i] = n->name[i - 1];
+		n->edits[i] = n->edits[i - 1];
+	}
+	n->name[at] = name;
+	n->edits[at] = edits;
+}
+
+/* "; there is 'a', 'b'" of folder @l into @dst, or "". */
+static void hint(struct ckb_buf *out, const struct ckv_list *l,
+		 const char *name)
+{
+	size_t most = strlen(name) / 3 + 1;
+	struct near n = { .count = 0 };
+
+	for (size_t i = 0; i < ckv_list_count(l); i++) {
+		size_t edits = distance(name, ckv_list_name(l, i));
+
+		if (edits <= most)
+			near_add(&n, ckv_list_name(l, i), edits);
+	}
+	for (size_t i = 0; i < n.count; i++)
+		ckb_buf_printf(out, "%s'%s'", i ? ", " : "; there is ",
+			       n.name[i]);
+}
+
+static int not_there(struct ckv_node *dir, const char *name, const char *path,
+		     size_t path_len, struct ckpt_err *err)
+{
+	char q[CKB_QUOTE_BYTES], p[CKB_QUOTE_BYTES];
+	CKB_BUF struct ckb_buf like = { 0 };
+	struct ckv_list *l = NULL;
+
+	ckb_quote(q, sizeof(q), name, strlen(name));
+	ckb_quote(p, sizeof(p), path, path_len);
+	if (dir->kind > CKV_FOLDER)
+		return ckb_err(err, CKPT_ENOENT, "no '%s' in '%s': that is a "
+			       "file", q, p);
+	if (ckv_list_new(dir, &l, NULL) == 0)
+		hint(&like, l, name);
+	ckv_list_free(l);
+	if (path_len == 0)
+		return ckb_err(err, CKPT_ENOENT, "no '%s' in the store%s", q,
+			       like.data ? (char *)like.data : "");
+	return ckb_err(err, CKPT_ENOENT, "no '%s' in '%s'%s", q, p,
+		       like.data ? (char *)like.data : "");
+}
+
+/* A link: the checkpoint it means, in its own folder @dir. */
+static int follow(struct ckv_node *dir, struct ckv_node *link,
+		  struct ckv_node **out, struct ckpt_err *err)
+{
+	CKB_BUF struct ckb_buf target = { 0 };
+	int rc = ckv_readlink(link, &target, err);
+
+	if (rc == 0)
+		rc = ckv_lookup(dir, (char *)target.data, out, err);
+	if (rc == CKPT_ENOENT && target.len > 0)
+		return ckb_err(err, rc, "'%s' was removed meanwhile",
+			       (char *)target.data);
+	return rc;
+}
+
+/* One component, which ends @path[0, len): @node becomes its child. */
+static int step(struct ckv_node **node, const char *name, const char *path,
+		size_t parent_len, struct ckpt_err *err)
+{
+	struct ckv_node *child = NULL, *link;
+	int rc;
+
+	if (strcmp(name, "..") == 0 || strcmp(name, ".") == 0)
+		return ckb_err(err, CKPT_EINVAL, "'%s': '.' and '..' are not "
+			       "followed; name the place itself", path);
+	rc = ckv_lookup(*node, name, &child, err);
+	if (rc == CKPT_ENOENT)
+		return not_there(*node, name, path, parent_len, err);
+	if (rc == 0 && child->kind == CKV_LINK) {
+		link = child;
+		rc = follow(*node, link, &child, err);
+		ckv_put(link);
+	}
+	if (rc < 0)
+		return rc;
+	ckv_put(*node);
+	*node = child;
+	return 0;
+}
+
+static int walk(struct ckv_node **node, char *copy, const char *path,
+		struct ckpt_err *err)
+{
+	size_t parent_len = 0;
+	char *save = NULL;
+	int rc = 0;
+
+	for (char *name = strtok_r(copy, "/", &save); rc == 0 && name;
+	     name = strtok_r(NULL, "/", &save)) {
+		rc = step(node, name, path, parent_len, err);
+		parent_len = (size_t)(name - copy) + strlen(name);
+	}
+	if (rc == 0 && parent_len > 0 && path[strlen(path) - 1] == '/' &&
+	    (*node)->kind > CKV_FOLDER)
+		return ckb_err(err, CKPT_ENOENT, "'%s' is a file, not a folder",
+			       path);
+	return rc;
+}
+
+int ckv_resolve(struct ckv_tree *tree, const char *path, struct ckv_node **out,
+		struct ckpt_err *err)
+{
+	CKB_FREE char *copy = strdup(path);
+	struct ckv_node *node = ckv_root(tree);
+	int rc = copy && node ? walk(&node, copy, path, err)
+			      : ckb_err_nomem(err);
+
+	*out = NULL;
+	if (rc < 0)
+		ckv_put(node);
+	else
+		*out = node;
+	return rc;
+}
