@@ -6,17 +6,24 @@ usage: reader.py list STORE
        reader.py tensors STORE CHECKPOINT      item, name, dtype, shape, bytes,
                                                sha256 of the raw bytes; tabs
        reader.py cat STORE CHECKPOINT ITEM NAME
-       reader.py verify STORE [CHECKPOINT]     exit 3 when damage is found
+       reader.py verify STORE [CHECKPOINT...]  all of it, when none is named
 
-Standard library and NumPy only; zstd cells need the `zstd` program. Slow and
-plain on purpose: it is the second opinion on the format.
+NAME is a tensor's own name, or as `tensors` prints it (\\0 for NUL). Exit: 0
+done, 1 failed, 2 usage, 3 damage.
+
+Standard library and NumPy only; zstd cells need Python's own zstd module
+(3.14), the zstandard package or the `zstd` program. Plain on purpose: it is
+the second opinion on the format, so it shares no code or table with the first.
+Believes no length it reads: what breaks a rule of FORMAT.md is damage.
 """
+import collections
 import hashlib
 import json
 import os
 import pathlib
 import re
 import sqlite3
+import stat
 import struct
 import subprocess
 import sys
@@ -26,6 +33,11 @@ import numpy as np
 
 CELL = 256 * 1024
 PAGE = 4096
+CHUNK_MAX = 8 << 20
+HEAD_MAX = 1 << 20
+RAW_MAX = 1 << 40
+PACK_MAX = 1 << 40
+WHOLE = 0xFFFFFFFF
 BITS = {"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32,
         "I32": 32, "U64": 64, "I64": 64, "F16": 16, "BF16": 16, "F32": 32,
         "F64": 64, "C64": 64, "C128": 128, "F8_E5M2": 8, "F8_E4M3": 8,
@@ -41,12 +53,25 @@ CREATE TABLE tensor(id INTEGER PRIMARY KEY, item INTEGER NOT NULL REFERENCES ite
 
 
 class Damage(Exception):
-    pass
+    """Bytes that are not what the format says."""
+
+
+class Newer(Exception):
+    """A mark of a later version."""
+
+
+class Missing(Exception):
+    """There is no such checkpoint, item or tensor."""
 
 
 def need(ok, what):
     if not ok:
         raise Damage(what)
+
+
+def known(ok, what):
+    if not ok:
+        raise Newer(f"{what}: a newer program is needed")
 
 
 # ---- XXH3-64, seed 0, default secret ----
@@ -136,12 +161,15 @@ def xxh3_middle(b):
     return avalanche(h & M64)
 
 
+KEYS = np.stack([np.frombuffer(SECRET[8 * i:8 * i + 64], dtype="<u8")
+                 for i in range(16)])
+SCRAMBLE = np.frombuffer(SECRET[128:192], dtype="<u8")
+LAST = np.frombuffer(SECRET[121:185], dtype="<u8").reshape(1, 8)
+
+
 def xxh3_long(b):
     """Stripes of 64 bytes; 16 stripes a block, as the secret has 192 bytes."""
     n = len(b)
-    words = np.frombuffer(SECRET, dtype=np.uint8)
-    secret = np.stack([np.frombuffer(words[8 * i:8 * i + 64].tobytes(),
-                                     dtype="<u8") for i in range(17)])
     acc = np.array([P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1],
                    dtype=np.uint64)
     low = np.uint64(0xFFFFFFFF)
@@ -156,19 +184,17 @@ def xxh3_long(b):
     blocks = (n - 1) // (64 * per_block)
     data = np.frombuffer(b[:blocks * 1024], dtype="<u8").reshape(
         blocks, per_block, 8)
-    scramble = np.frombuffer(SECRET[128:192], dtype="<u8")
     with np.errstate(over="ignore"):
         for block in data:
-            acc = acc + stripes(block, secret[:16]).sum(
+            acc = acc + stripes(block, KEYS).sum(
                 axis=0, dtype=np.uint64)
-            acc = ((acc ^ acc >> np.uint64(47)) ^ scramble) * np.uint64(P32_1)
+            acc = ((acc ^ acc >> np.uint64(47)) ^ SCRAMBLE) * np.uint64(P32_1)
         rest = (n - 1 - 1024 * blocks) // 64
         tail = np.frombuffer(b[1024 * blocks:1024 * blocks + 64 * rest],
                              dtype="<u8").reshape(rest, 8)
-        acc = acc + stripes(tail, secret[:rest]).sum(axis=0, dtype=np.uint64)
+        acc = acc + stripes(tail, KEYS[:rest]).sum(axis=0, dtype=np.uint64)
         last = np.frombuffer(b[n - 64:], dtype="<u8").reshape(1, 8)
-        end = np.frombuffer(SECRET[121:185], dtype="<u8").reshape(1, 8)
-        acc = acc + stripes(last, end)[0]
+        acc = acc + stripes(last, LAST)[0]
     h = n * P64_1 & M64
     acc = [int(x) for x in acc]
     for i in range(4):
@@ -195,7 +221,10 @@ def product(values):
 
 def storage(dtype, shape):
     """Shape and item bytes in storage space."""
+    need(dtype in BITS, f"dtype {dtype!r}")
     bits = BITS[dtype]
+    need(len(shape) <= 64 and product(shape) * bits % 8 == 0 and
+         product(shape) * bits // 8 < 1 << 63, f"{dtype} of shape {shape}")
     if bits % 8 == 0:
         return list(shape), bits // 8
     if shape and shape[-1] * bits % 8 == 0:
@@ -255,82 +284,304 @@ def meet(a, b):
     return origin, [max(0, e - o) for o, e in zip(origin, end)]
 
 
-# ---- packs ----
+# ---- zstd ----
 
-class Pack:
-    def __init__(self, store, uuid):
-        text = str(uuid_text(uuid))
-        self.path = store / "packs" / text[:2] / f"{text}.pack"
-        self.name = f"packs/{text[:2]}/{text}.pack"
-        need(self.path.exists(), f"pack {self.name} is missing")
-        self.file = open(self.path, "rb")
-        self.size = os.fstat(self.file.fileno()).st_size
-        head = self.read(0, 64)
-        need(head[:8] == b"ckptPACK", f"{self.name}: magic")
-        need(u64(head, 56) == xxh3(head[:56]), f"{self.name}: header")
-        need(u32(head, 12) == 0, f"{self.name}: newer features")
-        need(head[16:32] == uuid, f"{self.name}: uuid")
-
-    def read(self, off, n):
-        data = os.pread(self.file.fileno(), n, off)
-        need(len(data) == n, f"{self.name}: ends before offset {off + n}")
-        return data
-
-    def chunk(self, off, head_len, digest=None):
-        head = self.read(off, head_len)
-        where = f"{self.name} offset {off}"
-        need(head[:8] == b"ckptREC1", f"{where}: magic")
-        need(u32(head, 8) == head_len, f"{where}: header length")
-        need(u64(head, head_len - 8) == xxh3(head[:-8]), f"{where}: header")
-        need(u32(head, 20) == 0, f"{where}: newer features")
-        raw_len, stored, cells = u64(head, 32), u64(head, 40), u32(head, 28)
-        need(cells == -(-raw_len // CELL), f"{where}: cells")
-        need(digest is None or head[48:80] == digest, f"{where}: digest")
-        at, out = off + head_len, []
-        for i in range(cells):
-            n, coding, check = struct.unpack_from("<IIQ", head, 80 + 16 * i)
-            data = self.read(at, n)
-            need(xxh3(data) == check, f"{where}: cell {i}")
-            want = min(CELL, raw_len - i * CELL)
-            if coding == 1:
-                data = unzstd(data)
-            need(len(data) == want, f"{where}: cell {i} has {len(data)}")
-            out.append(data)
-            at += n
-        need(at == off + head_len + stored, f"{where}: stored length")
-        raw = b"".join(out)
-        need(hashlib.sha256(raw).digest() == head[48:80], f"{where}: SHA-256")
-        return raw
-
-    def trailer(self):
-        foot = self.read(self.size - 64, 64)
-        need(foot[:8] == b"ckptFOOT", f"{self.name}: footer")
-        need(u64(foot, 56) == xxh3(foot[:56]), f"{self.name}: footer sum")
-        need(foot[32:48] == self.read(16, 16), f"{self.name}: footer uuid")
-        count, off = u64(foot, 8), u64(foot, 16)
-        need(off + 64 * count + 64 == self.size, f"{self.name}: table")
-        table = self.read(off, 64 * count)
-        need(xxh3(table) == u64(foot, 24), f"{self.name}: table sum")
-        return [struct.unpack_from("<32sQIHHQQ", table, 64 * i)
-                for i in range(count)]
+def frame_facts(data):
+    """Length of the zstd frame that begins @data, and the raw length it
+    claims, or None (RFC 8878)."""
+    need(data[:4] == b"\x28\xb5\x2f\xfd" and len(data) > 5, "no zstd frame")
+    flags = data[4]
+    need(flags & 3 == 0, "a zstd frame with a dictionary")
+    single, at = flags >> 5 & 1, 5
+    at += 1 - single
+    size = (1 if single else 0, 2, 4, 8)[flags >> 6]
+    raw = None
+    if size:
+        raw = int.from_bytes(data[at:at + size], "little")
+        raw += 256 if size == 2 else 0
+    at += size
+    last = 0
+    while not last:
+        need(at + 3 <= len(data), "a zstd frame that is cut short")
+        block = int.from_bytes(data[at:at + 3], "little")
+        last, kind = block & 1, block >> 1 & 3
+        at += 3 + (1 if kind == 1 else block >> 3)
+    return at + (4 if flags & 4 else 0), raw
 
 
-def unzstd(data):
+def unzstd_program(data, want):
+    with tempfile.TemporaryFile() as source:
+        source.write(data)
+        source.seek(0)
+        try:
+            p = subprocess.Popen(["zstd", "-dcq"], stdin=source,
+                                 stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL)
+        except FileNotFoundError:
+            sys.exit("reader.py: a cell is coded with zstd: install the "
+                     "`zstd` program or Python's zstandard")
+        with p:
+            out = p.stdout.read(want + 1)
+            if len(out) > want:
+                p.kill()
+    need(p.returncode == 0 or len(out) > want, "zstd cannot decode it")
+    return out
+
+
+def unzstd_module():
+    """decode(data, want) of what Python has, or None."""
     try:
-        p = subprocess.run(["zstd", "-dcq"], input=data,
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    except FileNotFoundError:
-        sys.exit("reader.py: zstd cells need the `zstd` program")
-    need(p.returncode == 0, "zstd: " + p.stderr.decode())
-    return p.stdout
+        from compression import zstd
+        return lambda data, want: zstd.ZstdDecompressor().decompress(
+            data, want + 1), zstd.ZstdError
+    except ImportError:
+        pass
+    try:
+        import zstandard
+        return lambda data, want: zstandard.ZstdDecompressor().decompress(
+            data, max_output_size=want), zstandard.ZstdError
+    except ImportError:
+        return None
 
+
+MODULE = unzstd_module()
+
+
+def unzstd(data, want):
+    length, raw = frame_facts(data)
+    need(length == len(data), "not one zstd frame")
+    need(raw in (None, want), "a zstd frame of another length")
+    if not MODULE:
+        return unzstd_program(data, want)
+    try:
+        return MODULE[0](data, want)
+    except MODULE[1] as e:
+        raise Damage(f"zstd: {e}")
+
+
+# ---- packs ----
 
 def uuid_text(b):
     h = b.hex()
     return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
 
 
+Record = collections.namedtuple(
+    "Record", "off head_len kind codec raw_len stored_len digest cells")
+Listed = collections.namedtuple(
+    "Listed", "digest off head_len kind codec stored_len raw_len")
+Entry = collections.namedtuple(
+    "Entry", "tile shard pack off stored_len raw_len head_len codec digest")
+
+
+class Pack:
+    def __init__(self, store, uuid):
+        text = uuid_text(uuid)
+        self.uuid = uuid
+        self.name = f"packs/{text[:2]}/{text}.pack"
+        self.proved = set()  # records whose bytes were found right
+        try:
+            self.fd = os.open(store / self.name, os.O_RDONLY | os.O_NOFOLLOW |
+                              os.O_NONBLOCK)
+        except FileNotFoundError:
+            raise Damage(f"{self.name} is missing")
+        info = os.fstat(self.fd)
+        need(stat.S_ISREG(info.st_mode), f"{self.name} is no file")
+        self.size = info.st_size
+        need(self.size <= PACK_MAX, f"{self.name}: too large")
+        head = self.read(0, 64)
+        need(head[:8] == b"ckptPACK", f"{self.name}: magic")
+        need(u64(head, 56) == xxh3(head[:56]), f"{self.name}: header")
+        known(u32(head, 12) == 0, f"{self.name}: incompat flags")
+        need(head[16:32] == uuid, f"{self.name}: uuid")
+        need(head[48:56] == bytes(8), f"{self.name}: reserved bytes")
+
+    def close(self):
+        os.close(self.fd)
+
+    def read(self, off, n):
+        need(off + n <= self.size, f"{self.name}: ends before {off + n}")
+        data = os.pread(self.fd, n, off)
+        need(len(data) == n, f"{self.name}: ends before {off + n}")
+        return data
+
+    def head(self, off, head_len):
+        where = f"{self.name} offset {off}"
+        need(off >= 64 and off % 8 == 0, f"{where}: offset")
+        need(96 < head_len <= HEAD_MAX and head_len % 8 == 0,
+             f"{where}: header length")
+        b = self.read(off, head_len)
+        need(b[:8] == b"ckptREC1", f"{where}: magic")
+        need(u32(b, 8) == head_len, f"{where}: header length")
+        need(u64(b, head_len - 8) == xxh3(b[:-8]), f"{where}: header")
+        (kind, codec, _, incompat, alg, digest_len, count, raw_len,
+         stored_len) = struct.unpack_from("<HHIIHHIQQ", b, 12)
+        known(incompat == 0 and codec <= 1 and alg == 1,
+              f"{where}: incompat flags, codec or digest")
+        need(kind in (1, 2) and digest_len == 32, f"{where}: kind or digest")
+        need(0 < raw_len <= (CHUNK_MAX if kind == 1 else RAW_MAX),
+             f"{where}: raw length")
+        need(count == -(-raw_len // CELL) and
+             80 + 16 * count + 8 <= head_len, f"{where}: cells")
+        cells = list(struct.iter_unpack("<IIQ", b[80:80 + 16 * count]))
+        for i, (n, coding, _) in enumerate(cells):
+            raw = min(CELL, raw_len - i * CELL)
+            known(coding <= 1, f"{where}: coding of cell {i}")
+            need(n == raw if coding == 0 else codec == 1 and 0 < n < raw,
+                 f"{where}: length of cell {i}")
+        need(sum(c[0] for c in cells) == stored_len,
+             f"{where}: stored length")
+        need(off + head_len + stored_len <= self.size,
+             f"{where}: the payload is cut short")
+        self.tlvs(b[80 + 16 * count:-8], where)
+        return Record(off, head_len, kind, codec, raw_len, stored_len,
+                      b[48:80], cells)
+
+    @staticmethod
+    def tlvs(b, where):
+        at = 0
+        while at < len(b):
+            body = int.from_bytes(b[at + 2:at + 4], "little")
+            end = at + (4 + body + 7) // 8 * 8
+            need(end <= len(b) and not any(b[at + 4 + body:end]),
+                 f"{where}: TLVs")
+            at = end
+
+    def cell(self, record, at, i):
+        where = f"{self.name} offset {record.off}, cell {i}"
+        n, coding, check = record.cells[i]
+        want = min(CELL, record.raw_len - i * CELL)
+        data = self.read(at, n)
+        need(xxh3(data) == check, f"{where}: checksum")
+        if coding == 1:
+            try:
+                data = unzstd(data, want)
+            except Damage as e:
+                raise Damage(f"{where}: {e}")
+        need(len(data) == want, f"{where}: raw length")
+        return data
+
+    def raw(self, record):
+        """Raw bytes of @record, everything verified, cell by cell."""
+        at, sha = record.off + record.head_len, hashlib.sha256()
+        for i in range(len(record.cells)):
+            data = self.cell(record, at, i)
+            at += record.cells[i][0]
+            sha.update(data)
+            yield data
+        need(sha.digest() == record.digest,
+             f"{self.name} offset {record.off}: SHA-256")
+        self.proved.add(record.off)
+
+    def listed(self):
+        """Entries of the table, by offset, and where the table begins."""
+        need(self.size >= 128, f"{self.name}: truncated")
+        foot = self.read(self.size - 64, 64)
+        need(foot[:8] == b"ckptFOOT", f"{self.name}: no footer: truncated?")
+        need(u64(foot, 56) == xxh3(foot[:56]), f"{self.name}: footer")
+        need(foot[32:48] == self.uuid and foot[48:56] == bytes(8),
+             f"{self.name}: footer's uuid or reserved bytes")
+        count, off = u64(foot, 8), u64(foot, 16)
+        need(count <= 1 << 24 and off >= 64 and off % 8 == 0 and
+             off + 64 * count + 64 == self.size, f"{self.name}: table")
+        table = self.read(off, 64 * count)
+        need(xxh3(table) == u64(foot, 24), f"{self.name}: table's checksum")
+        entries = [Listed(*e) for e in struct.iter_unpack("<32sQIHHQQ", table)]
+        need(all((a.digest, a.off) < (b.digest, b.off)
+                 for a, b in zip(entries, entries[1:])),
+             f"{self.name}: order of the table")
+        return sorted(entries, key=lambda e: e.off), off
+
+    def verify(self):
+        """Every byte: records as the table says, zeros between them."""
+        at = 64
+        entries, table = self.listed()
+        for e in entries:
+            r = self.head(e.off, e.head_len)
+            need((r.digest, r.kind, r.codec, r.stored_len, r.raw_len) ==
+                 (e.digest, e.kind, e.codec, e.stored_len, e.raw_len),
+                 f"{self.name} offset {e.off}: the table says otherwise")
+            align = 4096 if r.stored_len >= 65536 else 8
+            payload = e.off + e.head_len
+            need(payload == -(-(at + e.head_len) // align) * align,
+                 f"{self.name} offset {e.off}: place")
+            self.gap(at, e.off)
+            if e.off not in self.proved:
+                collections.deque(self.raw(r), maxlen=0)
+            at = payload + e.stored_len
+        need(table == -(-at // 8) * 8, f"{self.name}: place of the table")
+        self.gap(at, table)
+
+    def gap(self, at, end):
+        need(at <= end and not any(self.read(at, end - at)),
+             f"{self.name} offset {at}: bytes between records")
+
+
+class Packs(dict):
+    """Open packs of a store, by uuid."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def __missing__(self, uuid):
+        if len(self) >= 64:
+            self.pop(next(iter(self))).close()
+        self[uuid] = Pack(self.store, uuid)
+        return self[uuid]
+
+
+# ---- names ----
+
+def component_ok(part):
+    return (0 < len(part) <= 255 and part[:1] not in (b".", b"@") and
+            part not in (b"latest", b"newest", b"README.txt") and
+            not any(c < 32 or c in b"\x7f/" for c in part) and utf8_ok(part))
+
+
+def utf8_ok(b):
+    try:
+        b.decode("utf-8")
+        return True
+    except UnicodeDecodeError:
+        return False
+
+
+def checkpoint_name_ok(name):
+    raw = os.fsencode(name)
+    return len(raw) <= 1024 and all(map(component_ok, raw.split(b"/")))
+
+
+def item_name_ok(name, kind):
+    raw = name.encode()
+    if kind == "origin" and raw[:1] == b"@":
+        raw = raw[1:]
+    return (component_ok(raw) and len(name.encode()) <= 200 and
+            name != "checkpoint.json")
+
+
 # ---- manifests ----
+
+def json_object(text, what):
+    def pairs(found):
+        need(len(dict(found)) == len(found), f"{what}: a key twice")
+        return dict(found)
+    try:
+        value = json.loads(text, object_pairs_hook=pairs)
+    except (ValueError, RecursionError) as e:
+        raise Damage(f"{what} is no JSON: {e}")
+    need(isinstance(value, dict), f"{what} is no JSON object")
+    return value
+
+
+def typed(row, types, what):
+    """@types: i, t, b; capitals may be NULL."""
+    kinds = {"i": int, "t": str, "b": bytes}
+    for value, t in zip(row, types):
+        need(isinstance(value, kinds[t.lower()]) or
+             (value is None and t.isupper()), f"{what}: a column's type")
+    need(not any(isinstance(v, str) and "\0" in v for v in row),
+         f"{what}: NUL in a text")
+
 
 class Tensor:
     pass
@@ -338,189 +589,383 @@ class Tensor:
 
 class Checkpoint:
     def __init__(self, store, name):
-        self.store, self.name = store, name
+        if not checkpoint_name_ok(name):
+            raise Missing(f"{name!r} cannot be a checkpoint's name")
+        self.name = name
         path = store / "checkpoints" / name
-        need(path.is_file(), f"there is no checkpoint {name}")
-        self.check_pages(path.read_bytes())
-        uri = f"file:{escape_uri(path)}?mode=ro&immutable=1"
-        self.db = sqlite3.connect(uri, uri=True)
-        self.db.text_factory = lambda b: b.decode("utf-8")
-        self.load()
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            raise Missing(f"there is no checkpoint {name}")
+        with os.fdopen(fd, "rb") as f:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Missing(f"{name} is no checkpoint")
+            self.check_pages(f.read())
+        self.open(path)
+
+    def need(self, ok, what):
+        need(ok, f"manifest {self.name}: {what}")
 
     def check_pages(self, data):
-        need(len(data) > 0 and len(data) % PAGE == 0, f"{self.name}: size")
-        need(data[20] == 8, f"{self.name}: reserved bytes")
+        self.need(len(data) > 0 and len(data) % PAGE == 0, "size")
         for i in range(0, len(data), PAGE):
             number = struct.pack("<I", i // PAGE + 1)
-            need(u64(data, i + PAGE - 8) ==
-                 xxh3(number + data[i:i + PAGE - 8]),
-                 f"{self.name}: page {i // PAGE + 1}")
+            self.need(u64(data, i + PAGE - 8) ==
+                      xxh3(number + data[i:i + PAGE - 8]),
+                      f"page {i // PAGE + 1}")
+        pages, encoding, version, application = (
+            int.from_bytes(data[at:at + 4], "big") for at in (28, 56, 60, 68))
+        self.need(data[:16] == b"SQLite format 3\0" and
+                  data[16:21] == b"\x10\x00\x01\x01\x08" and
+                  pages == len(data) // PAGE and encoding == 1 and
+                  application == 0x636B7074, "SQLite's header")
+        known(version <= 1, f"manifest {self.name}: version {version}")
+        self.need(version == 1, "version")
+
+    def open(self, path):
+        uri = re.sub(r"[%?#]", lambda m: "%%%02x" % ord(m.group()),
+                     str(path.resolve()))
+        self.db = sqlite3.connect(f"file:{uri}?mode=ro&immutable=1", uri=True)
+        try:
+            self.db.execute("PRAGMA trusted_schema=OFF")
+            self.db.execute("PRAGMA cell_size_check=ON")
+            self.load()
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError) as e:
+            raise Damage(f"manifest {self.name}: {e}")
+
+    def rows(self, table, columns, types):
+        """All rows; ids are 0, 1, 2, ..."""
+        rows = self.db.execute(
+            f"SELECT id, {columns} FROM {table} ORDER BY id").fetchall()
+        for i, row in enumerate(rows):
+            typed(row, "i" + types, f"manifest {self.name}: {table} {i}")
+            self.need(row[0] == i, f"ids of {table}")
+        return [row[1:] for row in rows]
 
     def load(self):
-        q = self.db.execute
-        need(q("PRAGMA application_id").fetchone()[0] == 0x636B7074,
-             f"{self.name}: application_id")
-        need(q("PRAGMA user_version").fetchone()[0] == 1,
-             f"{self.name}: version")
-        have = [r[0] for r in q("SELECT sql FROM sqlite_schema WHERE sql IS "
-                                "NOT NULL ORDER BY rowid")]
-        need(have == SCHEMA.splitlines(), f"{self.name}: schema")
-        self.facts = q("SELECT uuid, generation, seq, step, saved_as, "
-                       "tile_rule, digest FROM checkpoint").fetchone()
-        need(self.facts[5] == 1 and self.facts[6] == "sha256",
-             f"{self.name}: tile rule or digest")
-        self.items = [r for r in q("SELECT name, kind, separator, metadata "
-                                   "FROM item ORDER BY id")]
-        self.packs = [r[0] for r in q("SELECT uuid FROM pack ORDER BY id")]
-        self.layouts = [r[0] for r in q("SELECT spec FROM layout "
-                                        "ORDER BY id")]
-        self.tensors = [self.tensor(r) for r in q(
-            "SELECT item, name, dtype, shape, bytes, media_type, layout, "
-            "alias_of, root, chunks FROM tensor ORDER BY id")]
+        tables = ("checkpoint", "item", "pack", "layout", "tensor")
+        want = []
+        for table, sql in zip(tables, SCHEMA.splitlines()):
+            want.append(("table", table, table, sql))
+            if table != "checkpoint":
+                want.append(("index", f"sqlite_autoindex_{table}_1", table,
+                             None))
+        self.need(self.db.execute(
+            "SELECT type, name, tbl_name, sql FROM sqlite_schema "
+            "ORDER BY rowid").fetchall() == want, "schema")
+        self.load_facts()
+        self.items = self.rows("item", "name, kind, separator, metadata",
+                               "tttT")
+        for name, kind, separator, metadata in self.items:
+            self.need(kind in ("tensors", "files", "origin") and
+                      item_name_ok(name, kind) and len(separator) <= 1 and
+                      separator.isascii(), f"item {name!r}")
+            if metadata is not None:
+                json_object(metadata, f"metadata of item {name!r}")
+        self.packs = [r[0] for r in self.rows("pack", "uuid", "b")]
+        self.need(all(len(u) == 16 for u in self.packs), "packs")
+        self.layouts = [self.layout(r[0])
+                        for r in self.rows("layout", "spec", "b")]
+        self.tensors = []
+        for row in self.rows("tensor", "item, name, dtype, shape, bytes, "
+                             "media_type, layout, alias_of, stats, root, "
+                             "chunks", "ibtbiTIIbBB"):
+            try:
+                self.tensors.append(self.tensor(*row))
+            except (Damage, struct.error) as e:
+                raise Damage(f"manifest {self.name}: tensor "
+                             f"{quote(row[1])}: {e}")
 
-    def tensor(self, row):
+    def load_facts(self):
+        rows = self.db.execute(
+            "SELECT id, uuid, store_uuid, generation, seq, step, created_ns, "
+            "parent, saved_as, metadata, metrics, writer, tile_rule, digest "
+            "FROM checkpoint").fetchall()
+        self.need(len(rows) == 1, "its facts")
+        typed(rows[0], "ibbiiIiBtTTtit", f"manifest {self.name}: facts")
+        (number, self.uuid, store, generation, seq, self.step, _, parent,
+         saved_as, metadata, metrics, _, rule, digest) = rows[0]
+        self.need(number == 1 and len(self.uuid) == len(store) == 16 and
+                  generation >= 1 and seq >= 1 and (self.step or 0) >= 0 and
+                  (parent is None or len(parent) == 16) and
+                  checkpoint_name_ok(saved_as) and rule == 1 and
+                  digest == "sha256", "its facts")
+        for text, what in ((metadata, "metadata"), (metrics, "metrics")):
+            if text is not None:
+                json_object(text, f"manifest {self.name}: {what}")
+
+    def layout(self, spec):
+        """(ndim, boxes)"""
+        self.need(len(spec) >= 16, "a layout")
+        version, ndim, world, count = struct.unpack_from("<4I", spec)
+        each = 16 + 16 * ndim
+        self.need(version == 1 and ndim <= 64 and count <= 1 << 20 and
+                  len(spec) == 16 + each * count, "a layout")
+        boxes = []
+        for at in range(16, len(spec), each):
+            rank, replica, replicas, zero, *dims = struct.unpack_from(
+                f"<4I{2 * ndim}Q", spec, at)
+            self.need(rank < world and replica < replicas and zero == 0,
+                      "a shard of a layout")
+            boxes.append((dims[:ndim], dims[ndim:]))
+        return ndim, boxes
+
+    def tensor(self, item, name, dtype, shape, size, media_type, layout,
+               alias_of, stats, root, chunks):
         t = Tensor()
-        (t.item, t.name, t.dtype, shape, t.bytes, t.media_type, layout,
-         t.alias_of, t.root, chunks) = row
+        t.item, t.name, t.dtype, t.bytes, t.root = item, name, dtype, size, root
+        t.index, t.alias_of, t.is_file = len(self.tensors), alias_of, False
+        need(0 <= item < len(self.items) and
+             (not self.tensors or item >= self.tensors[-1].item), "its item")
+        need(len(name) <= 65536 and utf8_ok(name), "its name")
+        need(len(shape) % 8 == 0 and len(shape) <= 512, "its shape")
         t.shape = list(struct.unpack(f"<{len(shape) // 8}Q", shape))
-        t.grid = Grid(t.dtype, t.shape, t.media_type is not None)
-        need(t.grid.bytes == t.bytes, f"{t.name!r}: bytes")
-        t.shards = (None if layout is None
-                    else self.layout(self.layouts[layout]))
-        t.chunks = [struct.unpack_from("<QIIQQIIHHI32s", chunks, i)
-                    for i in range(0, len(chunks or b""), 80)]
+        need((media_type is None) == (self.items[item][1] == "tensors"),
+             "its media type")
+        if media_type is not None:
+            t.is_file = True
+            need(dtype == "U8" and len(t.shape) == 1 and
+                 len(media_type.encode()) <= 255, "a file")
+        t.grid = Grid(dtype, t.shape, t.is_file)
+        need(t.grid.bytes == size, "its bytes")
+        self.check_stats(stats)
+        t.shards = []
+        if layout is not None:
+            need(0 <= layout < len(self.layouts), "its layout")
+            ndim, t.shards = self.layouts[layout]
+            need(ndim == len(t.grid.shape) and all(
+                o + e <= s for box in t.shards
+                for o, e, s in zip(*box, t.grid.shape)), "its layout")
+        need(root is None or (len(root) == 32 and not t.is_file), "its root")
+        if alias_of is not None:
+            need(0 <= alias_of < t.index, "its alias")
+            a = self.tensors[alias_of]
+            need((a.item, a.dtype, a.shape, a.alias_of, a.root) ==
+                 (item, dtype, t.shape, None, root), "its alias")
+        need((chunks is None) == (size == 0 or alias_of is not None) and
+             chunks != b"" and len(chunks or b"") % 80 == 0, "its chunks")
+        t.entries = self.entries(t, chunks or b"")
         return t
 
     @staticmethod
-    def layout(spec):
-        version, ndim, world, count = struct.unpack_from("<4I", spec)
-        need(version == 1, "layout version")
-        each = 16 + 16 * ndim
-        boxes = []
-        for i in range(count):
-            dims = struct.unpack_from(f"<{2 * ndim}Q", spec,
-                                      16 + each * i + 16)
-            boxes.append((list(dims[:ndim]), list(dims[ndim:])))
-        need(len(spec) == 16 + each * count, "layout length")
-        return boxes
+    def check_stats(b):
+        need(len(b) == 72, "its statistics")
+        kind, zero, count, *parts = struct.unpack_from("<II4Q", b)
+        need(kind <= 3 and zero == 0 and sum(parts) <= count,
+             "its statistics")
+
+    def entries(self, t, chunks):
+        out = []
+        for (tile, shard, pack, off, stored_len, raw_len, head_len, codec,
+             zero, zero2, digest) in struct.iter_unpack("<QIIQQIIHHI32s",
+                                                        chunks):
+            where = f"chunk of tile {tile}"
+            need(zero == zero2 == 0, f"{where}: reserved bytes")
+            need(tile < t.grid.count and pack < len(self.packs) and
+                 (shard == WHOLE or shard < len(t.shards)), where)
+            need(not out or (out[-1].tile, out[-1].shard) < (tile, shard),
+                 f"{where}: order")
+            need(0 < raw_len <= CHUNK_MAX and 0 < stored_len <= raw_len,
+                 f"{where}: lengths")
+            e = Entry(tile, shard, pack, off, stored_len, raw_len, head_len,
+                      codec, digest)
+            need(product(self.box(t, e)[1]) * t.grid.item == raw_len,
+                 f"{where}: its box has other bytes")
+            out.append(e)
+        return out
+
+    @staticmethod
+    def box(t, e):
+        box = t.grid.box(e.tile)
+        return box if e.shard == WHOLE else meet(box, t.shards[e.shard])
+
+    def source(self, t):
+        return t if t.alias_of is None else self.tensors[t.alias_of]
+
+    def check_cover(self, t):
+        """The entries cover every tile exactly once."""
+        tiles = collections.defaultdict(list)
+        for e in t.entries:
+            tiles[e.tile].append(e)
+        need(len(tiles) == t.grid.count, "its chunks do not cover it")
+        for tile, entries in tiles.items():
+            if len(entries) == 1 and entries[0].shard == WHOLE:
+                continue
+            origin, extent = t.grid.box(tile)
+            seen = np.zeros(extent, dtype=np.uint8)
+            for e in entries:
+                need(e.shard != WHOLE, f"tile {tile}: whole and in part")
+                box = self.box(t, e)
+                where = tuple(slice(o - first, o - first + n) for o, n, first
+                              in zip(*box, origin))
+                need(not seen[where].any(), f"tile {tile}: an overlap")
+                seen[where] = 1
+            need(bool(seen.all()), f"tile {tile}: a hole")
+
+    def record(self, e, packs):
+        """Pack and record of entry @e; the header agrees with it."""
+        pack = packs[self.packs[e.pack]]
+        r = pack.head(e.off, e.head_len)
+        need((r.kind, r.codec, r.raw_len, r.stored_len, r.digest) ==
+             (1, e.codec, e.raw_len, e.stored_len, e.digest),
+             f"{pack.name} offset {e.off}: another record than the manifest "
+             f"names")
+        return pack, r
 
     def read(self, t, packs):
         """The raw bytes of tensor @t, put together from its chunks."""
-        if t.alias_of is not None:
-            t = self.tensors[t.alias_of]
+        t = self.source(t)
+        self.check_cover(t)
         g = t.grid
         out = np.zeros(g.shape + [g.item], dtype=np.uint8)
-        seen = np.zeros(g.shape, dtype=np.uint8)
-        for (tile, shard, pack, off, stored, raw_len, head_len, codec, r0,
-             r1, digest) in t.chunks:
-            uuid = self.packs[pack]
-            if uuid not in packs:
-                packs[uuid] = Pack(self.store, uuid)
-            raw = packs[uuid].chunk(off, head_len, digest)
-            box = g.box(tile)
-            if shard != 0xFFFFFFFF:
-                box = meet(box, t.shards[shard])
-            need(len(raw) == raw_len == product(box[1]) * g.item,
-                 f"{t.name!r}: chunk of tile {tile}")
-            where = tuple(slice(o, o + e) for o, e in zip(*box))
-            out[where] = np.frombuffer(raw, dtype=np.uint8).reshape(
-                box[1] + [g.item])
-            seen[where] += 1
-        need(t.bytes == 0 or bool((seen == 1).all()),
-             f"{t.name!r}: not covered exactly once")
-        return out.tobytes() if t.bytes else b""
+        for e in t.entries:
+            pack, r = self.record(e, packs)
+            box = self.box(t, e)
+            where = tuple(slice(o, o + n) for o, n in zip(*box))
+            out[where] = np.frombuffer(b"".join(pack.raw(r)),
+                                       dtype=np.uint8).reshape(
+                                           box[1] + [g.item])
+        return out.data if t.bytes else b""
 
-    def root(self, t):
-        bits = BITS[t.dtype]
+    def verify(self, t, packs):
+        """Every byte of @t, without putting it together."""
+        self.check_root(t)
+        if t.alias_of is not None:
+            return
+        self.check_cover(t)
+        for e in t.entries:
+            pack, r = self.record(e, packs)
+            if r.off not in pack.proved:
+                collections.deque(pack.raw(r), maxlen=0)
+
+    def check_root(self, t):
+        t, said = self.source(t), t.root
+        whole = all(e.shard == WHOLE for e in t.entries)
         h = hashlib.sha256(b"ckptfs-root-1" + struct.pack(
-            f"<III{len(t.shape)}Q", 1, bits, len(t.shape), *t.shape))
-        for c in t.chunks:
-            need(c[1] == 0xFFFFFFFF, f"{t.name!r}: root over fragments")
-            h.update(c[10])
-        return h.digest()
+            f"<III{len(t.shape)}Q", 1, BITS[t.dtype], len(t.shape), *t.shape))
+        for e in t.entries:
+            h.update(e.digest)
+        need(said == (h.digest() if whole and not t.is_file else None),
+             "its root")
 
 
-def escape_uri(path):
-    return re.sub(r"[%?#]", lambda m: "%%%02x" % ord(m.group()),
-                  str(pathlib.Path(path).resolve()))
+# ---- commands ----
+
+def check_config(store):
+    path = store / "ckptfs.json"
+    if not path.is_file():
+        raise Missing(f"'{store}' is not a ckptfs store")
+    data = path.read_bytes()
+    need(len(data) <= 1 << 20 and utf8_ok(data), "ckptfs.json: its bytes")
+    c = json_object(data, "ckptfs.json")
+    lists = [c.get(key) for key in ("compat", "ro_compat", "incompat")]
+    need(c.get("format") == "ckptfs", "ckptfs.json: format")
+    need(all(isinstance(x, list) and all(isinstance(f, str) for f in x)
+             for x in lists), "ckptfs.json: a list of features")
+    known(not lists[2], f"feature {lists[2]}")
+    version, rule = c.get("version"), c.get("tile_rule")
+    need(type(version) is int and version >= 1, "ckptfs.json: version")
+    known(version == 1, f"version {version}")
+    hexes = "-".join("[0-9a-f]{%d}" % n for n in (8, 4, 4, 4, 12))
+    need(isinstance(c.get("uuid"), str) and re.fullmatch(hexes, c["uuid"]),
+         "ckptfs.json: uuid")
+    known(c.get("digest") == "sha256" and type(rule) is int and rule == 1,
+          "digest or tile rule")
 
 
 def checkpoints(store):
-    top = store / "checkpoints"
-    return sorted(str(p.relative_to(top)) for p in top.rglob("*")
-                  if p.is_file() and not p.is_symlink())
+    """Names of all, sorted; links are not followed."""
+    top, out = store / "checkpoints", []
+    for folder, _, files in os.walk(top):
+        for f in files:
+            path = pathlib.Path(folder) / f
+            name = str(path.relative_to(top))
+            if stat.S_ISREG(path.lstat().st_mode) and checkpoint_name_ok(name):
+                out.append(name)
+    return sorted(out, key=os.fsencode)
 
 
 def quote(name):
-    text = name.decode("utf-8") if isinstance(name, bytes) else name
+    text = (name.decode("utf-8", "backslashreplace")
+            if isinstance(name, bytes) else name)
     for a, b in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"),
                  ("\0", "\\0")):
         text = text.replace(a, b)
     return text
 
 
+def say(*columns):
+    line = "\t".join(map(str, columns))
+    sys.stdout.buffer.write(os.fsencode(line) + b"\n")
+
+
 def cmd_list(store):
+    damaged = False
     for name in checkpoints(store):
         try:
             c = Checkpoint(store, name)
-            print(name, uuid_text(c.facts[0]), c.facts[3],
-                  len(c.tensors), sep="\t")
-        except (Damage, sqlite3.Error) as e:
-            print(name, "damaged", e, sep="\t")
+            say(name, uuid_text(c.uuid), c.step, len(c.tensors))
+        except (Damage, Newer) as e:
+            say(name, "damaged" if isinstance(e, Damage) else "newer", e)
+            damaged = damaged or isinstance(e, Damage)
+    return 3 if damaged else 0
 
 
 def cmd_tensors(store, name):
-    c, packs = Checkpoint(store, name), {}
+    c, packs = Checkpoint(store, name), Packs(store)
     for t in c.tensors:
         digest = hashlib.sha256(c.read(t, packs)).hexdigest()
-        shape = "[" + ",".join(map(str, t.shape)) + "]"
-        line = "\t".join([quote(c.items[t.item][0]), quote(t.name), t.dtype,
-                          shape, str(t.bytes), digest])
-        sys.stdout.buffer.write(line.encode() + b"\n")
+        say(quote(c.items[t.item][0]), quote(t.name), t.dtype,
+            "[" + ",".join(map(str, t.shape)) + "]", t.bytes, digest)
 
 
 def cmd_cat(store, name, item, tensor):
     c = Checkpoint(store, name)
-    for t in c.tensors:
-        if c.items[t.item][0] == item and t.name == tensor.encode():
-            sys.stdout.buffer.write(c.read(t, {}))
-            return
-    sys.exit(f"reader.py: {name} has no {item}/{tensor}")
+    here = [t for t in c.tensors if c.items[t.item][0] == item]
+    raw = os.fsencode(tensor)
+    found = ([t for t in here if t.name == raw] or
+             [t for t in here if quote(t.name).encode() == raw])
+    if not found:
+        raise Missing(f"{name} has no {item}/{tensor}")
+    sys.stdout.buffer.write(c.read(found[0], Packs(store)))
 
 
 def cmd_verify(store, *names):
-    bad, packs = 0, {}
+    told = set()
+
+    def tell(where, e):
+        line = f"{where}{e}"
+        if line not in told:
+            say("newer:" if isinstance(e, Newer) else "damage:", line)
+            told.add(line)
+
+    packs = Packs(store)
     for name in names or checkpoints(store):
         try:
             c = Checkpoint(store, name)
-            need(c.db.execute("PRAGMA integrity_check").fetchone()[0] == "ok",
-                 f"{name}: integrity_check")
-        except (Damage, sqlite3.Error) as e:
-            print("damage:", e)
-            bad += 1
+            says = c.db.execute("PRAGMA integrity_check").fetchone()[0]
+            c.need(says == "ok", says)
+        except (Damage, Newer, sqlite3.Error) as e:
+            tell("", e)
             continue
         for t in c.tensors:
             try:
-                c.read(t, packs)
-                source = (t if t.alias_of is None
-                          else c.tensors[t.alias_of])
-                need(t.root is None or c.root(source) == t.root,
-                     f"{t.name!r}: root")
-            except Damage as e:
-                print(f"damage: {name} {c.items[t.item][0]}/"
-                      f"{quote(t.name)}: {e}")
-                bad += 1
-    if not names:
-        for path in sorted(store.glob("packs/*/*.pack")):
-            try:
-                p = Pack(store, bytes.fromhex(path.stem.replace("-", "")))
-                for digest, off, head_len, *_ in p.trailer():
-                    p.chunk(off, head_len, digest)
-            except Damage as e:
-                print("damage:", e)
-                bad += 1
-    print("no damage" if not bad else f"{bad} damaged")
-    sys.exit(3 if bad else 0)
+                c.verify(t, packs)
+            except (Damage, Newer) as e:
+                tell(f"{name} {quote(c.items[t.item][0])}/{quote(t.name)}: ",
+                     e)
+    for path in [] if names else sorted(store.glob("packs/??/*.pack")):
+        try:
+            uuid = bytes.fromhex(path.stem.replace("-", ""))
+            if str(path.relative_to(store)) == (
+                    f"packs/{uuid_text(uuid)[:2]}/{uuid_text(uuid)}.pack"):
+                packs[uuid].verify()
+        except (Damage, Newer) as e:
+            tell("", e)
+        except ValueError:
+            pass  # no pack's name
+    say(f"{len(told)} damaged" if told else "no damage")
+    return 3 if told else 0
 
 
 def main():
@@ -531,17 +976,18 @@ def main():
             commands[args[0]][1] <= len(args) - 1 <= commands[args[0]][2]):
         print(__doc__.strip())
         sys.exit(2)
-    store = pathlib.Path(args[1])
-    if not (store / "ckptfs.json").exists():
-        sys.exit(f"reader.py: '{store}' is not a ckptfs store")
-    config = json.loads((store / "ckptfs.json").read_text())
-    if config.get("incompat"):
-        sys.exit(f"reader.py: needs {config['incompat']}")
     try:
-        commands[args[0]][0](store, *args[2:])
+        store = pathlib.Path(args[1])
+        check_config(store)
+        code = commands[args[0]][0](store, *args[2:])
+        sys.stdout.flush()
+        sys.exit(code or 0)
     except Damage as e:
-        print(f"reader.py: {e}", file=sys.stderr)
+        print(f"reader.py: damage: {e}", file=sys.stderr)
         sys.exit(3)
+    except (Newer, Missing, OSError) as e:
+        print(f"reader.py: {e}", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

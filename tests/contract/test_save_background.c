@@ -109,7 +109,7 @@ static void saves_commit_in_the_order_they_were_started(void **state)
 	uint64_t seq = 0;
 	uint32_t item;
 	uint8_t byte = 7;
-	char name[4];
+	char name[16];
 
 	s[0] = gated(f, "0", &w, &g);
 	for (int i = 1; i < 3; i++) {
