@@ -109,6 +109,34 @@ static void impossible_layouts_are_refused(void **state)
 	}
 }
 
+/* Layouts whose length is right and whose numbers are too large. */
+static void layouts_are_bounded(void **state)
+{
+	const uint32_t most = 1u << 20;
+	CKB_BUF struct ckb_buf b = { 0 };
+	struct ckf_layout out;
+	uint8_t *p = ckb_buf_extend(&b, 16 * ((size_t)most + 2));
+
+	(void)state;
+	assert_non_null(p);
+	ckb_put_u32(p, 1);
+	ckb_put_u32(p + 8, 1); /* world */
+	for (uint32_t i = 0; i <= most; i++)
+		ckb_put_u32(p + 16 + 16 * (size_t)i + 8, 1); /* replicas */
+	ckb_put_u32(p + 12, most);
+	assert_int_equal(ckf_layout_decode(p, b.len - 16, &out, NULL), 0);
+	ckf_layout_fini(&out);
+	ckb_put_u32(p + 12, most + 1);
+	assert_int_equal(ckf_layout_decode(p, b.len, &out, NULL),
+			 CKPT_ECORRUPT);
+	ckb_put_u32(p + 12, 0);
+	ckb_put_u32(p + 4, CKPT_NDIM_MAX);
+	assert_int_equal(ckf_layout_decode(p, 16, &out, NULL), 0);
+	ckf_layout_fini(&out);
+	ckb_put_u32(p + 4, CKPT_NDIM_MAX + 1);
+	assert_int_equal(ckf_layout_decode(p, 16, &out, NULL), CKPT_ECORRUPT);
+}
+
 /* A scalar's layout: shards without dimensions, or none at all. */
 static void layouts_may_have_no_dimensions(void **state)
 {
@@ -263,6 +291,7 @@ int main(void)
 		cmocka_unit_test(layouts_come_back_and_cuts_are_refused),
 		cmocka_unit_test(layouts_may_have_no_dimensions),
 		cmocka_unit_test(impossible_layouts_are_refused),
+		cmocka_unit_test(layouts_are_bounded),
 		cmocka_unit_test(statistics_have_the_formats_bytes),
 		cmocka_unit_test(statistics_and_shapes_come_back),
 		cmocka_unit_test(impossible_statistics_are_refused),

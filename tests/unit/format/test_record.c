@@ -194,6 +194,24 @@ static void a_zstd_cell_is_shorter_than_its_bytes(void **state)
 	assert_int_equal(decode(head, sizeof(head), &out), 0);
 }
 
+/* 2^50 and three cells' bytes have three cells, modulo 2^32. */
+static void lengths_that_wrap_around_are_refused(void **state)
+{
+	struct ckf_record r = sample(), out;
+
+	(void)state;
+	r.codec = CKF_CODEC_RAW;
+	for (int i = 0; i < CELLS; i++)
+		cells[i] = (struct ckf_cell){ CKB_CELL_BYTES, CKF_CELL_RAW, 1 };
+	r.stored_len = CELLS * CKB_CELL_BYTES;
+	r.raw_len = r.stored_len;
+	ckf_record_encode(&r, head);
+	assert_int_equal(decode(head, sizeof(head), &out), 0);
+	r.raw_len += 1ull << 50;
+	ckf_record_encode(&r, head);
+	assert_int_equal(decode(head, sizeof(head), &out), CKPT_ECORRUPT);
+}
+
 static void more_cells_than_there_is_room_for_are_refused(void **state)
 {
 	struct ckf_record r = sample(), out;
@@ -257,6 +275,14 @@ static void lying_footers_are_refused(void **state)
 	}
 	ckf_footer_encode(&f, b);
 	assert_int_equal(ckf_footer_decode(b, size, &out, NULL), 0);
+	/* tables that fit the file and cannot be there */
+	for (f.table_off = 0; f.table_off <= 72; f.table_off++) {
+		size = f.table_off + 2 * 64 + 64;
+		ckf_footer_encode(&f, b);
+		assert_int_equal(ckf_footer_decode(b, size, &out, NULL),
+				 f.table_off == 64 || f.table_off == 72
+					 ? 0 : CKPT_ECORRUPT);
+	}
 }
 
 static void pack_headers_tell_newer_from_damaged(void **state)
@@ -329,6 +355,7 @@ int main(void)
 		cmocka_unit_test(every_flip_and_cut_is_refused),
 		cmocka_unit_test(lies_with_a_good_checksum_are_refused),
 		cmocka_unit_test(a_zstd_cell_is_shorter_than_its_bytes),
+		cmocka_unit_test(lengths_that_wrap_around_are_refused),
 		cmocka_unit_test(more_cells_than_there_is_room_for_are_refused),
 		cmocka_unit_test(unknown_extra_fields_are_skipped),
 		cmocka_unit_test(lying_footers_are_refused),
