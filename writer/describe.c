@@ -549,3 +549,32 @@ int ckpt_save_file(struct ckpt_save *s, uint32_t item, const char *name,
 		ckw_tensor_fini(&t);
 	return rc;
 }
+
+static int check_parents(const struct ckpt_save *s, const struct ckw_tensor *t,
+			 struct ckpt_err *err)
+{
+	char file[CKB_QUOTE_BYTES], inside[CKB_QUOTE_BYTES];
+
+	for (size_t len = 0; len < t->name_len; len++) {
+		if (t->name[len] != '/' ||
+		    find_name(s, t->item, t->name, len) == SIZE_MAX)
+			continue;
+		return ckb_err(err, CKPT_EINVAL, "item '%s' cannot hold both "
+			       "file '%s' and file '%s': the first would have "
+			       "to be a folder", s->items[t->item].name,
+			       ckb_quote(file, sizeof(file), t->name, len),
+			       ckb_quote(inside, sizeof(inside), t->name,
+					 t->name_len));
+	}
+	return 0;
+}
+
+int ckw_check_folders(const struct ckpt_save *s, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < s->tensor_count; i++)
+		if (s->tensors[i].media_type)
+			rc = check_parents(s, &s->tensors[i], err);
+	return rc;
+}

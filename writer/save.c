@@ -302,6 +302,8 @@ int ckpt_save_start(struct ckpt_save *s, struct ckpt_err *err)
 {
 	int rc = ckw_describing(s, err);
 
+	if (rc == 0)
+		rc = ckw_check_folders(s, err);
 	for (size_t i = 0; rc == 0 && i < s->tensor_count; i++)
 		rc = prove_coverage(&s->tensors[i], err);
 	if (rc < 0)

@@ -119,6 +119,9 @@ CKB_MUST int ckw_check_json(const char *text, const char *what,
 bool ckw_copy_text(char **to, const char *from);
 void ckw_tensor_fini(struct ckw_tensor *t);
 void ckw_item_fini(struct ckw_item *item);
+/* No file lies at a path where another needs a folder. */
+CKB_MUST int ckw_check_folders(const struct ckpt_save *s,
+			       struct ckpt_err *err);
 /* Grid of an entry, tensor or file. */
 CKB_MUST int ckw_grid(const struct ckw_tensor *t, struct ckt_grid *out,
 		      struct ckpt_err *err);

@@ -78,7 +78,18 @@ static void put_facts(struct ckb_buf *b, const struct ckpt_checkpoint_info *i)
 	put_object(b, i->metadata);
 	ckb_buf_puts(b, ",\n  \"metrics\": ");
 	put_object(b, i->metrics);
-	ckb_buf_printf(b, ",\n  \"bytes\": %" PRIu64 ",\n", i->bytes);
+	ckb_buf_puts(b, ",\n");
+}
+
+/* Raw bytes of what is shown: the sum of its items'. */
+static void put_bytes(struct ckb_buf *b, const struct ckpt_checkpoint *c)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < ckpt_item_count(c); i++)
+		if (ckv_item_shown(ckpt_item_at(c, i)->kind))
+			bytes += ckpt_item_at(c, i)->bytes;
+	ckb_buf_printf(b, "  \"bytes\": %" PRIu64 ",\n", bytes);
 }
 
 static void put_items(struct ckb_buf *b, const struct ckpt_checkpoint *c)
@@ -156,6 +167,7 @@ int ckv_checkpoint_json(struct ckv_ckpt *c, struct ckpt_err *err)
 	if (!c->json) {
 		ckb_buf_puts(&b, "{\n");
 		put_facts(&b, ckpt_checkpoint_info(c->ckpt));
+		put_bytes(&b, c->ckpt);
 		put_items(&b, c->ckpt);
 		put_long_names(&b, c);
 		ckb_buf_puts(&b, "\n}\n");

@@ -138,8 +138,9 @@ static int demand_chunks(struct check *k, struct ckpt_checkpoint *c,
 	return 0;
 }
 
-/* The root must follow from the tiles' digests. */
-static int check_root(const struct ckpt_tensor_info *t, const uint8_t *root,
+/* A tensor of whole tiles has a root that follows from their digests; nothing
+ * else has one. */
+static int check_root(const struct ckpt_tensor_info *t,
 		      const struct cks_chunks *chunks, struct ckpt_err *err)
 {
 	CKB_BUF struct ckb_buf input = { 0 };
@@ -155,7 +156,11 @@ static int check_root(const struct ckpt_tensor_info *t, const uint8_t *root,
 	if (input.failed)
 		return ckb_err_nomem(err);
 	ckc_sha256(input.data, input.len, made);
-	if (!whole || memcmp(made, root, sizeof(made)) != 0)
+	if (t->has_root != (whole && !t->media_type))
+		return ckb_err(err, CKPT_ECORRUPT, "it has %s",
+			       t->has_root ? "a root, which it cannot have"
+					   : "no root");
+	if (t->has_root && memcmp(made, t->root, sizeof(made)) != 0)
 		return ckb_err(err, CKPT_ECORRUPT, "its root does not follow "
 			       "from its tiles' digests");
 	return 0;
@@ -206,8 +211,8 @@ static int check_tensor(struct check *k, struct ckpt_checkpoint *c,
 	struct ckpt_err why = { 0 };
 	int rc = cks_chunks_load(c, t, &chunks, &why);
 
-	if (rc == 0 && t->has_root) {
-		rc = check_root(t, t->root, chunks, &why);
+	if (rc == 0) {
+		rc = check_root(t, chunks, &why);
 		if (rc == CKPT_ECORRUPT) {
 			tell_tensor(k, c, t, why.message);
 			rc = 0;

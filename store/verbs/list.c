@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "catalog/manifest.h"
 #include "format/name.h"
@@ -94,13 +95,18 @@ static void names_fini(struct names *n)
 	free(n->list);
 }
 
-static void skip(const struct names *n, const char *name, const char *why)
+/* Log that checkpoints/@name is passed over: once for each open store. */
+static void skip(struct ckpt_store *s, const char *name, const char *why)
 {
+	size_t len = strlen(name);
+	uint64_t h = ckb_xxh3(name, len);
 	char q[CKB_QUOTE_BYTES];
 
-	ckb_log(CKB_WARN, "store '%s': checkpoints/%s%s%s is passed over: %s",
-		n->s->path, n->run, n->run[0] ? "/" : "",
-		ckb_quote(q, sizeof(q), name, strlen(name)), why);
+	if (atomic_exchange_explicit(&s->told[h % CKB_ARRAY_LEN(s->told)], h,
+				     memory_order_relaxed) == h)
+		return;
+	ckb_log(CKB_WARN, "store '%s': checkpoints/%s is passed over: %s",
+		s->path, ckb_quote(q, sizeof(q), name, len), why);
 }
 
 enum kind { CHECKPOINT, RUN, NEITHER };
@@ -154,7 +160,8 @@ static int names_add(void *ctx, const char *name, unsigned char type)
 
 	if (len < 0 || (size_t)len >= sizeof(whole) ||
 	    ckf_checkpoint_name(whole, &why) < 0) {
-		skip(n, name, why.code ? why.message : "its name is too long");
+		skip(n->s, whole,
+		     why.code ? why.message : "its name is too long");
 		return 0;
 	}
 	int kind = kind_of(n, name, type);
@@ -164,7 +171,7 @@ static int names_add(void *ctx, const char *name, unsigned char type)
 	if (kind < 0)
 		return kind;
 	if (kind == NEITHER) {
-		skip(n, name, "it is neither a file nor a folder");
+		skip(n->s, whole, "it is neither a file nor a folder");
 		return 0;
 	}
 	return names_put(n, name, kind == RUN);
@@ -280,8 +287,7 @@ static int last_one(void *ctx, const char *name)
 
 	cks_name_path(path, name);
 	if (ckq_manifest_open(l->s->sys, l->s->dirfd, path, &m, &why) < 0) {
-		ckb_log(CKB_WARN, "store '%s': checkpoint '%s' is passed over: "
-			"%s", l->s->path, name, why.message);
+		skip(l->s, name, why.message);
 		return 0;
 	}
 	if (ckq_manifest_facts(m)->seq > l->seq)

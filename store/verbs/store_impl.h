@@ -8,6 +8,7 @@
 #define CKS_STORE_IMPL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/limits.h"
 #include "verbs/cells.h"
@@ -34,6 +35,10 @@ struct ckpt_store {
 	pthread_mutex_t packs_lock;
 	struct cks_pack_slot packs[CKB_OPEN_PACKS]; /* guard: packs_lock */
 	uint64_t packs_tick;                        /* guard: packs_lock */
+
+	/* Hashes of names that a log line was written about, each in its
+	 * slot, so that a daemon that lists every second says it once. */
+	atomic_uint_least64_t told[64]; /* relaxed: one line more is no harm */
 };
 
 /* CKPT_EPERM with its sentence when the store must not be written to. */

@@ -448,6 +448,45 @@ static void holes_and_overlaps_name_their_boxes(void **state)
 	assert_int_equal(fix_files(f, "staging"), 0);
 }
 
+/* A file cannot lie where another needs a folder: cut at a byte smaller than
+ * '/', and one that only looks like a folder, among them. */
+static void a_file_where_a_folder_must_be_is_refused(void **state)
+{
+	struct fix *f = *state;
+	static const struct {
+		const char *name[3];
+		const char *says[2]; /* NULL: fine */
+	} cases[] = {
+		{ { "a", "a-b", "a/b" }, { "file 'a'", "'a/b'" } },
+		{ { "d/e/f", "x", "d" }, { "file 'd'", "'d/e/f'" } },
+		{ { "d/e/f", "d/e", "x" }, { "file 'd/e'", "'d/e/f'" } },
+		{ { "d/e", "d/ee/f", "de" }, { NULL, NULL } },
+	};
+	struct ckpt_err err = { 0 };
+
+	for (size_t i = 0; i < CKB_ARRAY_LEN(cases); i++) {
+		struct ckpt_save_desc d = { .size = sizeof(d), .name = "x" };
+		struct ckpt_item_desc it = { .size = sizeof(it), .name = "i",
+					     .kind = CKPT_ITEM_FILES };
+		struct ckpt_save *s;
+		uint32_t item;
+
+		assert_ok(ckpt_save_begin(f->writer, &d, &s, &err));
+		assert_ok(ckpt_save_item(s, &it, &item, &err));
+		for (int k = 0; k < 3; k++)
+			assert_ok(ckpt_save_file(s, item, cases[i].name[k],
+						 NULL, 0, NULL, &err));
+		if (cases[i].says[0]) {
+			assert_code(ckpt_save_start(s, &err), CKPT_EINVAL);
+			assert_says(err, cases[i].says[0]);
+			assert_says(err, cases[i].says[1]);
+			ckpt_save_free(s);
+		} else {
+			assert_ok(fix_finish(s, &err));
+		}
+	}
+}
+
 /* ---- failing in the background ---- */
 
 struct note {
@@ -685,6 +724,7 @@ int main(void)
 		TEST(files_that_cannot_be_are_refused),
 		TEST(a_bad_tensor_is_refused_and_the_others_are_saved),
 		TEST(holes_and_overlaps_name_their_boxes),
+		TEST(a_file_where_a_folder_must_be_is_refused),
 		TEST(a_failing_provider_fails_the_save_in_its_words),
 		TEST(a_failure_nobody_waited_for_is_logged_once),
 		TEST(a_name_taken_meanwhile_is_not_taken_again),

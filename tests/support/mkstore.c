@@ -36,6 +36,10 @@ struct saving {
 	uint8_t packs[64][CKPT_UUID_BYTES]; /* as the manifest numbers them */
 	uint32_t pack_count;
 	bool lie;                     /* about digests */
+	struct root {
+		bool has;
+		uint8_t digest[CKPT_DIGEST_BYTES];
+	} *roots;                     /* of each tensor put so far */
 };
 
 static void *need(void *p)
@@ -277,19 +281,29 @@ static int put_layout(struct saving *s, const struct mk_tensor *t,
 	return ckq_build_layout(s->build, blob.data, blob.len, out_id, err);
 }
 
-static void make_root(const struct mk_tensor *t,
+/* An alias repeats what it is an alias of. */
+static void make_root(const struct saving *s, size_t index,
 		      const struct ckf_chunk_entry *e, size_t count,
 		      struct ckq_tensor *row)
 {
 	CKB_BUF struct ckb_buf input = { 0 };
+	struct root *root = &s->roots[index];
 
-	row->has_root = !t->media_type && !t->alias_of;
+	row->has_root = !row->media_type;
+	if (row->has_alias) {
+		*root = s->roots[row->alias_of];
+		row->has_root = root->has;
+		memcpy(row->root, root->digest, sizeof(row->root));
+		return;
+	}
 	ckf_root_preamble(row->dtype, &row->shape, &input);
 	for (size_t i = 0; i < count; i++) {
 		row->has_root = row->has_root && e[i].shard == CKF_WHOLE_TILE;
 		ckb_buf_put(&input, e[i].digest, CKPT_DIGEST_BYTES);
 	}
 	ckc_sha256(input.data, input.len, row->root);
+	root->has = row->has_root;
+	memcpy(root->digest, row->root, sizeof(row->root));
 }
 
 static int put_tensor(struct saving *s, const struct mk_tensor *all,
@@ -322,7 +336,7 @@ static int put_tensor(struct saving *s, const struct mk_tensor *all,
 		rc = put_chunks(s, t, &g, &e, &count, err);
 	if (rc < 0)
 		return rc;
-	make_root(t, e, count, &row);
+	make_root(s, index, e, count, &row);
 	if (s->opts->tamper)
 		s->opts->tamper(s->opts->ctx, index, e, &count, &row);
 	for (size_t i = 0; i < count; i++)
@@ -393,6 +407,7 @@ int mk_save(struct mkstore *mk, const char *name,
 	uint8_t attempt[16];
 	int rc = cks_uuid_new(ckb_sys_real(), facts.uuid, err);
 
+	s.roots = need(calloc(count + 1, sizeof(*s.roots)));
 	if (rc == 0)
 		rc = cks_uuid_new(ckb_sys_real(), attempt, err);
 	memcpy(facts.store_uuid, ckpt_store_uuid(mk->store), CKPT_UUID_BYTES);
@@ -410,6 +425,7 @@ int mk_save(struct mkstore *mk, const char *name,
 	ckq_build_free(s.build);
 	ckc_codec_free(s.codec);
 	cks_stage_close(s.stage);
+	free(s.roots);
 	return rc;
 }
 

@@ -156,24 +156,33 @@ static void items_become_folders(void **state)
 		    CKPT_ENOENT);
 }
 
-/* What a save allows and no folder can hold: the file is shown. */
+/* What no folder can hold and no save makes: the file is shown. */
 static void a_file_hides_a_folder_of_its_name(void **state)
 {
+	static const struct mk_tensor files[] = {
+		{ .item = "files", .name = "a", .media_type = "text/plain",
+		  .ndim = 1, .dim = { 4 }, .seed = 1 },
+		{ .item = "files", .name = "a/b", .media_type = "text/plain",
+		  .ndim = 1, .dim = { 5 }, .seed = 2 },
+		{ .item = "files", .name = "c/d", .media_type = "text/plain",
+		  .ndim = 1, .dim = { 5 }, .seed = 3 },
+	};
 	struct fix *f = *state;
+	struct mkstore mk = { .path = f->path, .store = f->store };
 	struct ckpt_err err = { 0 };
 	struct ckv_attr a;
+	uint64_t len;
+	size_t got;
 
-	begin(f, "c", false);
-	item(f, "files", CKPT_ITEM_FILES, "/");
-	file(f, "a", "file");
-	file(f, "a/b", "below");
-	file(f, "c/d", "other");
-	commit(f);
+	assert_ok(mk_save(&mk, "c", files, CKB_ARRAY_LEN(files), NULL, &err));
 	assert_names(f, "c/files", "a|c/");
-	char *text = content_at(f, "c/files/a", NULL);
+	uint8_t *want = mk_bytes(&files[0], &len);
+	char *text = content_at(f, "c/files/a", &got);
 
-	assert_string_equal(text, "file");
+	assert_int_equal(got, len);
+	assert_memory_equal(text, want, len);
 	free(text);
+	free(want);
 	struct ckv_node *n = at(f, "c/files");
 
 	assert_ok(ckv_attr(n, &a, &err));
@@ -539,6 +548,8 @@ static void checkpoint_json_has_its_keys_in_order(void **state)
 						     .dim = { 3 } }, "123", 3);
 	item(f, "b c", CKPT_ITEM_FILES, "/");
 	file(f, "x", "abc");
+	item(f, "@orig", CKPT_ITEM_ORIGIN, "/"); /* not shown, not counted */
+	file(f, "h", "header");
 	commit(f);
 	char *text = content_at(f, "run/7/checkpoint.json", NULL);
 	const char *from = text;

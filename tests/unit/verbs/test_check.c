@@ -328,7 +328,7 @@ static void any_flipped_byte_of_a_manifest_is_found(void **state)
 	assert_told(check(mk, "run/1", CKPT_CHECK_QUICK, NULL), "run/1|");
 }
 
-enum { BAD_ROOT, ROOT_OF_FRAGMENTS, LOST_CHUNK, OTHER_RECORD, NO_RECORD,
+enum { BAD_ROOT, ROOT_OF_FRAGMENTS, NO_ROOT, LOST_CHUNK, OTHER_RECORD, NO_RECORD,
        OTHER_LENGTH, PAST_THE_END };
 
 static void lie(void *ctx, size_t tensor, struct ckf_chunk_entry *e,
@@ -344,6 +344,9 @@ static void lie(void *ctx, size_t tensor, struct ckf_chunk_entry *e,
 		break;
 	case ROOT_OF_FRAGMENTS:
 		row->has_root = row->has_root || tensor == 3;
+		break;
+	case NO_ROOT:
+		row->has_root = row->has_root && tensor != 2;
 		break;
 	case LOST_CHUNK:
 		*count -= tensor == 3;
@@ -371,7 +374,8 @@ static void a_manifest_that_lies_is_found(void **state)
 {
 	static const struct { const char *who, *what; } cases[] = {
 		[BAD_ROOT] = { "lies|model/long|", "its root" },
-		[ROOT_OF_FRAGMENTS] = { "lies|model/cut|", "its root" },
+		[ROOT_OF_FRAGMENTS] = { "lies|model/cut|", "a root" },
+		[NO_ROOT] = { "lies|model/long|", "no root" },
 		[LOST_CHUNK] = { "lies|model/cut|", "do not cover" },
 		[OTHER_RECORD] = { "lies|model/long|[0:35000]|packs/",
 				   "another one than the manifest names" },

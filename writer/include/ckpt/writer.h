@@ -218,7 +218,8 @@ CKPT_API CKPT_MUST int ckpt_save_file(struct ckpt_save *save, uint32_t item,
  * Buffers:     tensors stay borrowed, and must not be written to or freed,
  *              until ckpt_save_wait(CKPT_CAPTURED) has returned 0, or
  *              ckpt_save_abort() or ckpt_save_free() has returned.
- * Returns:     0; CKPT_EINVAL, holes or overlaps, naming tensor and box;
+ * Returns:     0; CKPT_EINVAL, holes or overlaps, naming tensor and box, or a
+ *              file where another file of its item needs a folder;
  *              CKPT_ESTATE, started before; CKPT_ECANCELED, aborted;
  *              CKPT_ENOMEM.
  */
