@@ -39,22 +39,6 @@ int ckw_check_json(const char *text, const char *what, struct ckpt_err *err)
 	return ckf_json_object(text, what, err);
 }
 
-static bool room(void *array, size_t count, size_t *cap, size_t each)
-{
-	void **p = array;
-
-	if (count < *cap)
-		return true;
-	size_t more = *cap ? *cap * 2 : 16;
-	void *grown = realloc(*p, more * each);
-
-	if (!grown)
-		return false;
-	*p = grown;
-	*cap = more;
-	return true;
-}
-
 /* ---- items ---- */
 
 void ckw_item_fini(struct ckw_item *item)
@@ -104,7 +88,7 @@ int ckpt_save_item(struct ckpt_save *s, const struct ckpt_item_desc *d,
 		return rc;
 	if (s->item_count >= UINT32_MAX)
 		return ckb_err(err, CKPT_ELIMIT, "too many items");
-	if (!room(&s->items, s->item_count, &s->item_cap, sizeof(*s->items)))
+	if (!ckb_room(&s->items, s->item_count, &s->item_cap, sizeof(*s->items)))
 		return ckb_err_nomem(err);
 	struct ckw_item *it = &s->items[s->item_count];
 
@@ -293,7 +277,7 @@ static int add(struct ckpt_save *s, struct ckw_tensor *t, uint64_t bytes,
 	if (s->tensor_count >= UINT32_MAX - 1)
 		return ckb_err(err, CKPT_ELIMIT, "there are too many entries");
 	if (!grow_names(s) ||
-	    !room(&s->tensors, s->tensor_count, &s->tensor_cap,
+	    !ckb_room(&s->tensors, s->tensor_count, &s->tensor_cap,
 		  sizeof(*s->tensors)))
 		return ckb_err_nomem(err);
 	s->names[name_slot(s, t->item, t->name, t->name_len)] =

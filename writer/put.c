@@ -83,15 +83,9 @@ static int pack_number(struct ckpt_save *s, const uint8_t pack[16],
 			*out = (uint32_t)i;
 			return 0;
 		}
-	if (s->pack_count == s->pack_cap) {
-		size_t cap = s->pack_cap ? s->pack_cap * 2 : 16;
-		void *p = realloc(s->packs, cap * sizeof(*s->packs));
-
-		if (!p)
-			return ckb_err_nomem(err);
-		s->packs = p;
-		s->pack_cap = cap;
-	}
+	if (!ckb_room(&s->packs, s->pack_count, &s->pack_cap,
+		      sizeof(*s->packs)))
+		return ckb_err_nomem(err);
 	memcpy(s->packs[s->pack_count], pack, CKPT_UUID_BYTES);
 	*out = (uint32_t)s->pack_count++;
 	return 0;

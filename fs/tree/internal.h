@@ -84,7 +84,8 @@ struct ckv_paths {
 	struct ckv_path *path;   /* sorted, '/' before every other byte */
 	uint32_t path_count;
 	struct ckv_folder *folder;
-	uint32_t folder_count, folder_cap;
+	uint32_t folder_count;
+	size_t folder_cap;
 	uint32_t salt;           /* makes inode numbers distinct */
 };
 

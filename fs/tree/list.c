@@ -31,15 +31,8 @@ struct ckv_list {
 static int add(struct ckv_list *l, struct entry e, const char *name,
 	       size_t len)
 {
-	if (l->count == l->cap) {
-		size_t cap = l->cap ? l->cap * 2 : 64;
-		void *p = realloc(l->entries, cap * sizeof(*l->entries));
-
-		if (!p)
-			return ckb_err_nomem(l->err);
-		l->entries = p;
-		l->cap = cap;
-	}
+	if (!ckb_room(&l->entries, l->count, &l->cap, sizeof(*l->entries)))
+		return ckb_err_nomem(l->err);
 	e.name = l->names.len;
 	ckb_buf_put(&l->names, name, len);
 	ckb_buf_put(&l->names, "", 1);

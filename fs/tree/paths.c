@@ -106,15 +106,9 @@ static int make_paths(struct ckv_paths *p, const struct ckpt_checkpoint *k,
 static bool open_folder(struct ckv_paths *p, uint32_t at, uint32_t len,
 			bool hidden, uint32_t *cur)
 {
-	if (p->folder_count == p->folder_cap) {
-		uint32_t cap = p->folder_cap ? p->folder_cap * 2 : 64;
-		void *grown = realloc(p->folder, cap * sizeof(*p->folder));
-
-		if (!grown)
-			return false;
-		p->folder = grown;
-		p->folder_cap = cap;
-	}
+	if (!ckb_room(&p->folder, p->folder_count, &p->folder_cap,
+		      sizeof(*p->folder)))
+		return false;
 	p->folder[p->folder_count] = (struct ckv_folder){
 		.text = p->path[at].text, .len = len, .lo = at,
 		.parent = *cur, .hidden = hidden,

@@ -98,3 +98,19 @@ void ckb_buf_printf(struct ckb_buf *buf, const char *fmt, ...)
 	va_end(ap);
 	buf->len += (size_t)n;
 }
+
+bool ckb_room(void *array, size_t count, size_t *cap, size_t each)
+{
+	size_t more = *cap ? *cap * 2 : 16;
+	void *p;
+
+	if (count < *cap)
+		return true;
+	memcpy(&p, array, sizeof(p)); /* a pointer of whatever type */
+	p = reallocarray(p, more, each);
+	if (!p)
+		return false;
+	memcpy(array, &p, sizeof(p));
+	*cap = more;
+	return true;
+}

@@ -25,4 +25,8 @@ void ckb_buf_printf(struct ckb_buf *buf, const char *fmt, ...)
 /* Room for @len more bytes, zeroed and counted in; NULL when out of memory. */
 void *ckb_buf_extend(struct ckb_buf *buf, size_t len);
 
+/* Room for one element more behind the @count of @each bytes in the array that
+ * the pointer at @array points to; *@cap: its capacity in elements. */
+CKB_MUST bool ckb_room(void *array, size_t count, size_t *cap, size_t each);
+
 #endif

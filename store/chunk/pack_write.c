@@ -197,16 +197,8 @@ static int reserve(struct ckc_pack_writer *w, size_t len, bool coded,
 		if (!w->coded)
 			return ckb_err_nomem(err);
 	}
-	if (w->entry_count == w->entry_cap) {
-		size_t cap = w->entry_cap ? w->entry_cap * 2 : 256;
-		void *p = realloc(w->entries, cap * sizeof(*w->entries));
-
-		if (!p)
-			return ckb_err_nomem(err);
-		w->entries = p;
-		w->entry_cap = cap;
-	}
-	return 0;
+	return ckb_room(&w->entries, w->entry_count, &w->entry_cap,
+			sizeof(*w->entries)) ? 0 : ckb_err_nomem(err);
 }
 
 /* Code all cells; *@out_data is @raw when none shrank. */

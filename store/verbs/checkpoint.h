@@ -22,6 +22,10 @@ struct ckq_manifest *cks_checkpoint_manifest(struct ckpt_checkpoint *ckpt);
 const uint8_t *cks_checkpoint_pack(const struct ckpt_checkpoint *ckpt,
 				   uint32_t pack);
 
+/* Has @tensor a layout? Its row in the manifest. */
+bool cks_checkpoint_layout(const struct ckpt_checkpoint *ckpt, size_t tensor,
+			   uint64_t *out_id);
+
 /*
  * The chunks of @tensor (of what it is an alias of), borrowed until close,
  * proved: sorted, each box exact, every tile covered exactly once (S7).

@@ -133,15 +133,8 @@ static int kind_of(const struct names *n, const char *name,
 
 static int names_put(struct names *n, const char *name, bool is_run)
 {
-	if (n->count == n->cap) {
-		size_t cap = n->cap ? 2 * n->cap : 64;
-		void *p = realloc(n->list, cap * sizeof(*n->list));
-
-		if (!p)
-			return -ENOMEM;
-		n->list = p;
-		n->cap = cap;
-	}
+	if (!ckb_room(&n->list, n->count, &n->cap, sizeof(*n->list)))
+		return -ENOMEM;
 	char *text = strdup(name);
 
 	if (!text)

@@ -61,7 +61,8 @@ static int bad_chunk(const struct job *j, const struct ckf_chunk_entry *e,
 	cks_chunk_box(j->chunks, e, &box);
 	cks_box_logical(j->chunks, j->tensor, &box);
 	cks_pack_path(path, pack);
-	if (why->code == CKPT_ECORRUPT)
+	/* bytes that are wrong, not a pack that is not there just now */
+	if (why->code == CKPT_ECORRUPT && why->sys_errno == 0)
 		cks_bad_note(cks_checkpoint_store(j->ckpt), pack, e->off,
 			     e->digest, why->message);
 	return ckb_err(err, why->code, "%s, box %s, pack %s, offset %ju: %s",

@@ -44,15 +44,8 @@ void cks_stage_path(char dst[CKS_STAGE_PATH_BYTES], const struct cks_stage *st,
 static int barred_put(struct cks_barred_set *set, const uint8_t pack[16],
 		      uint64_t off)
 {
-	if (set->count == set->cap) {
-		size_t cap = set->cap ? 2 * set->cap : 64;
-		void *p = realloc(set->list, cap * sizeof(*set->list));
-
-		if (!p)
-			return -ENOMEM;
-		set->list = p;
-		set->cap = cap;
-	}
+	if (!ckb_room(&set->list, set->count, &set->cap, sizeof(*set->list)))
+		return -ENOMEM;
 	struct cks_barred *b = &set->list[set->count++];
 
 	memcpy(b->pack, pack, CKPT_UUID_BYTES);

@@ -278,8 +278,10 @@ static int open_pack(struct ckpt_store *s, const uint8_t uuid[16],
 		rc = ckc_pack_open(s->sys, s->dirfd, path, uuid, out, &mine);
 	}
 	/* a manifest or the index demands it, so its absence is damage */
-	if (rc == CKPT_ENOENT)
-		return ckb_err(err, CKPT_ECORRUPT, "pack %s is missing", path);
+	if (rc == CKPT_ENOENT) {
+		rc = ckb_err(&mine, CKPT_ECORRUPT, "pack %s is missing", path);
+		mine.sys_errno = ENOENT;
+	}
 	if (rc < 0 && err)
 		*err = mine;
 	return rc;

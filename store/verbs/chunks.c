@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * chunks.c - a tensor's chunk list: loaded, proved, asked.
+ *
+ * A list that is returned covers its tensor: entries in order of (tile, shard),
+ * each of a box that it has and with that box's bytes, and every tile exactly
+ * once (S7), so that readers need not look again. Anything else is
+ * CKPT_ECORRUPT (S10). Threads: a list never changes; loading is thread-safe.
+ */
+#include "verbs/checkpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/box.h"
+
+void cks_chunk_box(const struct cks_chunks *k,
+		   const struct ckf_chunk_entry *e, struct ckpt_box *out)
+{
+	ckt_grid_tile(&k->grid, e->tile, out);
+	if (e->shard == CKF_WHOLE_TILE)
+		return;
+	const struct ckf_shard *s = &k->layout.shards[e->shard];
+	struct ckpt_box tile = *out, shard;
+
+	shard.ndim = tile.ndim;
+	memcpy(shard.origin, s->origin, tile.ndim * sizeof(shard.origin[0]));
+	memcpy(shard.extent, s->extent, tile.ndim * sizeof(shard.extent[0]));
+	if (!ckt_box_meet(&tile, &shard, out))
+		memset(out->extent, 0, sizeof(out->extent));
+}
+
+uint64_t cks_chunks_of_tile(const struct cks_chunks *k, uint64_t tile,
+			    uint64_t *first)
+{
+	uint64_t low = 0, high = k->count;
+
+	/* every tile whole: entry number is tile number */
+	if (k->count == k->grid.tile_count) {
+		*first = tile;
+		return tile + 1;
+	}
+	while (low < high) {
+		uint64_t mid = (low + high) / 2;
+
+		if (k->entries[mid].tile < tile)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	*first = low;
+	while (low < k->count && k->entries[low].tile == tile)
+		low++;
+	return low;
+}
+
+bool cks_box_logical(const struct cks_chunks *k,
+		     const struct ckpt_tensor_info *t, struct ckpt_box *box)
+{
+	uint32_t bits = ckpt_dtype_bits(t->dtype);
+
+	if (bits % 8 == 0)
+		return true;
+	if (k->grid.ndim != t->shape->ndim || k->grid.ndim == 0)
+		return false;
+	uint32_t d = box->ndim - 1;
+	uint64_t first = box->origin[d], end = first + box->extent[d];
+
+	/* rows begin and end on whole elements, tiles within may not */
+	if (first % bits * 8 % bits != 0 || end % bits * 8 % bits != 0)
+		return false;
+	box->origin[d] = first / bits * 8 + first % bits * 8 / bits;
+	box->extent[d] = end / bits * 8 + end % bits * 8 / bits -
+			 box->origin[d];
+	return true;
+}
+
+/* The entries of one tile cover it exactly once (S7). */
+static int check_tile(const struct cks_chunks *k, uint64_t first, uint64_t end,
+		      struct ckpt_err *err)
+{
+	struct ckpt_box tile, *boxes;
+	uint32_t a, b, n = (uint32_t)(end - first);
+	int rc = 0;
+
+	if (n == 1 && k->entries[first].shard == CKF_WHOLE_TILE)
+		return 0;
+	boxes = calloc(n, sizeof(*boxes));
+	if (!boxes)
+		return ckb_err_nomem(err);
+	ckt_grid_tile(&k->grid, k->entries[first].tile, &tile);
+	for (uint32_t i = 0; i < n; i++) {
+		cks_chunk_box(k, &k->entries[first + i], &boxes[i]);
+		for (uint32_t d = 0; d < tile.ndim; d++)
+			boxes[i].origin[d] -= tile.origin[d];
+	}
+	rc = ckt_cover_check(tile.ndim, tile.extent, boxes, n, &a, &b, err);
+	free(boxes);
+	return rc < 0 && rc != CKPT_ENOMEM
+		       ? ckb_err(err, CKPT_ECORRUPT, "its chunks do not cover "
+				 "tile %ju exactly once",
+				 (uintmax_t)k->entries[first].tile) : rc;
+}
+
+static int check_entry(const struct ckpt_checkpoint *c,
+		       const struct cks_chunks *k,
+		       const struct ckf_chunk_entry *e, struct ckpt_err *err)
+{
+	struct ckpt_box box;
+
+	if (e->tile >= k->grid.tile_count || !cks_checkpoint_pack(c, e->pack) ||
+	    (e->shard != CKF_WHOLE_TILE && e->shard >= k->layout.shard_count))
+		return ckb_err(err, CKPT_ECORRUPT, "a chunk names tile %ju, "
+			       "shard %u or pack %u, which it does not have",
+			       (uintmax_t)e->tile, e->shard, e->pack);
+	cks_chunk_box(k, e, &box);
+	if (ckt_box_bytes(&box, k->grid.item_bytes) != e->raw_len)
+		return ckb_err(err, CKPT_ECORRUPT, "the chunk of tile %ju has "
+			       "%u bytes, which its box does not have",
+			       (uintmax_t)e->tile, e->raw_len);
+	return 0;
+}
+
+static int check_chunks(const struct ckpt_checkpoint *c,
+			const struct cks_chunks *k, struct ckpt_err *err)
+{
+	uint64_t tile = 0, first = 0;
+
+	for (uint64_t i = 0; i < k->count; i++) {
+		const struct ckf_chunk_entry *e = &k->entries[i];
+		int rc = check_entry(c, k, e, err);
+
+		if (rc < 0)
+			return rc;
+		if (e->tile != tile) {
+			rc = check_tile(k, first, i, err);
+			if (rc < 0)
+				return rc;
+			tile++;
+			first = i;
+		}
+		if (e->tile != tile ||
+		    (i > first && e->shard <= k->entries[i - 1].shard))
+			return ckb_err(err, CKPT_ECORRUPT, "its chunks are "
+				       "out of order or tile %ju is missing",
+				       (uintmax_t)tile);
+	}
+	if (k->count > 0) {
+		int rc = check_tile(k, first, k->count, err);
+
+		if (rc < 0)
+			return rc;
+		tile++;
+	}
+	return tile == k->grid.tile_count ? 0
+	     : ckb_err(err, CKPT_ECORRUPT, "it has chunks of %ju tiles, not "
+		       "%ju", (uintmax_t)tile, (uintmax_t)k->grid.tile_count);
+}
+
+static int read_layout(struct ckpt_checkpoint *c, size_t index,
+		       struct cks_chunks *k, struct ckpt_err *err)
+{
+	CKB_BUF struct ckb_buf blob = { 0 };
+	uint64_t id;
+
+	if (!cks_checkpoint_layout(c, index, &id))
+		return 0;
+	int rc = ckq_manifest_layout(cks_checkpoint_manifest(c), id, &blob,
+				     err);
+
+	if (rc == 0)
+		rc = ckf_layout_decode(blob.data, blob.len, &k->layout, err);
+	if (rc == 0 && k->layout.ndim != k->grid.ndim)
+		rc = ckb_err(err, CKPT_ECORRUPT, "its layout has another "
+			     "number of dimensions");
+	for (uint32_t i = 0; rc == 0 && i < k->layout.shard_count; i++) {
+		struct ckpt_box b = { .ndim = k->grid.ndim };
+
+		memcpy(b.origin, k->layout.shards[i].origin,
+		       b.ndim * sizeof(b.origin[0]));
+		memcpy(b.extent, k->layout.shards[i].extent,
+		       b.ndim * sizeof(b.extent[0]));
+		if (!ckt_box_inside(&b, k->grid.ndim, k->grid.shape))
+			rc = ckb_err(err, CKPT_ECORRUPT, "shard %u of its "
+				     "layout leaves it", i);
+	}
+	return rc;
+}
+
+static int load_chunks(struct ckpt_checkpoint *c,
+		       const struct ckpt_tensor_info *t,
+		       struct cks_chunks **out, struct ckpt_err *err)
+{
+	CKB_BUF struct ckb_buf blob = { 0 };
+	int rc = t->bytes ? ckq_manifest_chunks(cks_checkpoint_manifest(c),
+						t->index, &blob, err) : 0;
+	size_t n = blob.len / CKF_CHUNK_ENTRY_BYTES;
+	struct cks_chunks *k;
+
+	if (rc < 0)
+		return rc;
+	k = calloc(1, sizeof(*k) + n * sizeof(k->entries[0]));
+	if (!k)
+		return ckb_err_nomem(err);
+	k->count = n;
+	if (t->media_type)
+		ckt_grid_init_file(&k->grid, t->bytes);
+	else
+		rc = ckt_grid_init(&k->grid, t->dtype, t->shape, err);
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = ckf_chunk_entry_decode(
+			blob.data + i * CKF_CHUNK_ENTRY_BYTES, &k->entries[i],
+			err);
+	if (rc == 0)
+		rc = read_layout(c, t->index, k, err);
+	if (rc == 0)
+		rc = check_chunks(c, k, err);
+	if (rc < 0) {
+		cks_chunks_free(k);
+		return rc;
+	}
+	*out = k;
+	return 0;
+}
+
+void cks_chunks_free(struct cks_chunks *k)
+{
+	if (!k)
+		return;
+	ckf_layout_fini(&k->layout);
+	free(k);
+}
+
+int cks_chunks_load(struct ckpt_checkpoint *c,
+		    const struct ckpt_tensor_info *t, struct cks_chunks **out,
+		    struct ckpt_err *err)
+{
+	char where[CKS_WHERE_BYTES];
+
+	*out = NULL;
+	if (t->alias_of != SIZE_MAX)
+		t = ckpt_tensor_at(c, t->alias_of);
+	int rc = load_chunks(c, t, out, err);
+
+	return rc == CKPT_ECORRUPT ? ckb_err_prefix(err, rc, "%s",
+						    cks_where(where, c, t))
+				   : rc;
+}
+
+struct place {
+	uint32_t pack;
+	uint64_t off, stored_len;
+};
+
+static int by_place(const void *a, const void *b)
+{
+	const struct place *x = a, *y = b;
+
+	if (x->pack != y->pack)
+		return x->pack < y->pack ? -1 : 1;
+	return (x->off > y->off) - (x->off < y->off);
+}
+
+int ckpt_checkpoint_stored_bytes(struct ckpt_checkpoint *c, uint64_t *out,
+				 struct ckpt_err *err)
+{
+	struct place *places = NULL;
+	size_t count = 0, cap = 0;
+	uint64_t sum = 0;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < ckpt_tensor_count(c); i++) {
+		const struct ckpt_tensor_info *t = ckpt_tensor_at(c, i);
+		struct cks_chunks *k;
+
+		if (t->alias_of != SIZE_MAX)
+			continue;
+		rc = cks_chunks_load(c, t, &k, err);
+		for (uint64_t e = 0; rc == 0 && e < k->count; e++) {
+			if (!ckb_room(&places, count, &cap, sizeof(*places))) {
+				rc = ckb_err_nomem(err);
+				break;
+			}
+			places[count++] = (struct place){
+				k->entries[e].pack, k->entries[e].off,
+				k->entries[e].stored_len };
+		}
+		cks_chunks_free(k);
+	}
+	if (rc == 0 && count > 0)
+		qsort(places, count, sizeof(*places), by_place);
+	for (size_t i = 0; i < count; i++)
+		if (i == 0 || by_place(&places[i - 1], &places[i]) != 0)
+			sum += places[i].stored_len;
+	free(places);
+	if (rc == 0)
+		*out = sum;
+	return rc;
+}
