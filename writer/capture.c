@@ -67,9 +67,21 @@ static bool capture_part(struct capture *c, struct ckw_source *src,
 	return true;
 }
 
+static bool too_many_parts(struct capture *c, uint64_t tile)
+{
+	struct ckpt_err err = { 0 };
+
+	ckb_err(&err, CKPT_ELIMIT, "tile %ju is cut by more than %u shards",
+		(uintmax_t)tile, CKB_TILE_CHUNK_MAX);
+	fail(c, &err);
+	return false;
+}
+
 static bool capture_tile(struct capture *c, uint64_t tile)
 {
 	struct ckpt_box box, part;
+
+	uint32_t parts = 0;
 
 	ckt_grid_tile(&c->grid, tile, &box);
 	for (uint32_t i = 0; i < c->count; i++) {
@@ -79,6 +91,8 @@ static bool capture_tile(struct capture *c, uint64_t tile)
 			continue;
 		bool whole = ckt_box_equal(&part, &box);
 
+		if (++parts > CKB_TILE_CHUNK_MAX)
+			return too_many_parts(c, tile);
 		if (!capture_part(c, src, &part, tile,
 				  whole ? CKF_WHOLE_TILE : i))
 			return false;

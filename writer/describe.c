@@ -64,8 +64,8 @@ static int check_item_desc(const struct ckpt_save *s,
 	if (d->kind < CKPT_ITEM_TENSORS || d->kind > CKPT_ITEM_ORIGIN)
 		return ckb_err(err, CKPT_EINVAL, "item '%s' is of no kind",
 			       d->name);
-	if (strlen(separator) > 1 || *separator < 0 || *separator == 127 ||
-	    (*separator > 0 && *separator < 32))
+	if (strlen(separator) > 1 || (unsigned char)*separator > 126 ||
+	    (*separator && (unsigned char)*separator < 32))
 		return ckb_err(err, CKPT_EINVAL, "item '%s': the separator is "
 			       "one printable ASCII character or none",
 			       d->name);
@@ -465,31 +465,12 @@ int ckpt_save_tensor(struct ckpt_save *s, uint32_t item,
 
 /* ---- files ---- */
 
-/* A path inside the item: what a folder could hold. */
-static int check_path(const char *name, struct ckpt_err *err)
-{
-	for (const char *at = name;; at++) {
-		size_t len = strcspn(at, "/");
-
-		if (len == 0 || (len == 1 && at[0] == '.') ||
-		    (len == 2 && at[0] == '.' && at[1] == '.'))
-			return ckb_err(err, CKPT_EINVAL, "it is no path "
-				       "inside an item: a component is empty, "
-				       "'.' or '..'");
-		at += len;
-		if (*at == '\0')
-			return 0;
-	}
-}
-
 static int describe_file(struct ckw_tensor *t, const char *media_type,
 			 struct ckpt_err *err)
 {
 	size_t len = strlen(media_type);
-	int rc = ckf_tensor_name(t->name, t->name_len, err);
+	int rc = ckf_file_name(t->name, t->name_len, err);
 
-	if (rc == 0)
-		rc = check_path(t->name, err);
 	if (rc < 0)
 		return rc;
 	if (len > CKB_MEDIA_TYPE_MAX || !ckb_utf8_ok(media_type, len))

@@ -185,7 +185,10 @@ int ckw_manifest(struct ckpt_save *s, struct ckb_buf *out, uint64_t *out_seq,
 
 	if (rc < 0)
 		return rc;
-	*out_seq = ++f.seq;
+	/* a file that somebody put there may claim the last number there is */
+	if (f.seq < INT64_MAX)
+		f.seq++;
+	*out_seq = f.seq;
 	memcpy(f.uuid, s->uuid, sizeof(f.uuid));
 	memcpy(f.store_uuid, ckpt_store_uuid(store), sizeof(f.store_uuid));
 	memcpy(f.parent, s->parent, sizeof(f.parent));

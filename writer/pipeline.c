@@ -176,10 +176,7 @@ static int commit(struct ckpt_save *s, struct ckpt_err *err)
 
 static int run(struct ckpt_save *s, struct ckpt_err *err)
 {
-	enum ckf_codec codec = s->writer->opts.codec == CKPT_CODEC_ZSTD
-				       ? CKF_CODEC_ZSTD : CKF_CODEC_RAW;
-	int rc = ckc_codec_new(codec, s->writer->opts.zstd_level, &s->codec,
-			       err);
+	int rc = ckw_codec(s->writer, &s->codec, err);
 
 	if (rc == 0)
 		rc = ckw_order(s, err);

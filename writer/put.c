@@ -24,10 +24,7 @@
 /* Seal, sync and move the pack at hand; a failure discards it. */
 static int publish_pack(struct ckpt_save *s, struct ckpt_err *err)
 {
-	struct ckc_pack_writer *pack = CKB_TAKE(s->pack);
-	bool used;
-
-	return cks_stage_publish(s->stage, pack, &used, err);
+	return cks_stage_publish(s->stage, CKB_TAKE(s->pack), err);
 }
 
 static bool pack_is_full(const struct ckpt_save *s)

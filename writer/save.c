@@ -86,55 +86,14 @@ static bool step_of(const char *name, uint64_t *out)
 	return true;
 }
 
-/* Is a part of the name, before one of its slashes, a checkpoint? */
-static int check_runs(struct ckpt_store *store, const char *name,
-		      struct ckpt_err *err)
-{
-	CKB_FREE char *part = strdup(name);
-	bool is_run = false;
-
-	if (!part)
-		return ckb_err_nomem(err);
-	for (char *slash = strchr(part, '/'); slash;
-	     slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		int rc = cks_name_stat(store, part, &is_run, NULL, err);
-
-		if (rc == CKPT_ENOENT)
-			return 0; /* then nothing is below it either */
-		if (rc < 0)
-			return rc;
-		if (!is_run)
-			return ckb_err(err, CKPT_EEXIST, "cannot save '%s': "
-				       "'%s' is a checkpoint, not a run",
-				       name, part);
-		*slash = '/';
-	}
-	return 0;
-}
-
 /* Free to take? Asked before anything is read or copied; commit decides. */
 static int check_name(struct ckpt_store *store,
 		      const struct ckpt_save_desc *d, struct ckpt_err *err)
 {
-	bool is_run = false;
 	int rc = d->name ? ckf_checkpoint_name(d->name, err)
 			 : ckb_err(err, CKPT_EINVAL, "a save has no name");
 
-	if (rc == 0)
-		rc = check_runs(store, d->name, err);
-	if (rc < 0)
-		return rc;
-	rc = cks_name_stat(store, d->name, &is_run, NULL, err);
-	if (rc == CKPT_ENOENT)
-		return 0;
-	if (rc == 0 && is_run)
-		return ckb_err(err, CKPT_EEXIST, "cannot save '%s': it is a "
-			       "run, which holds checkpoints", d->name);
-	if (rc == 0 && !d->replace)
-		return ckb_err(err, CKPT_EEXIST, "checkpoint '%s' exists; "
-			       "name another, or ask to replace it", d->name);
-	return rc;
+	return rc < 0 ? rc : cks_name_free(store, d->name, d->replace, err);
 }
 
 static int check_desc(const struct ckpt_save_desc *d, struct ckpt_err *err)
@@ -321,6 +280,10 @@ int ckpt_save_wait(struct ckpt_save *s, enum ckpt_phase phase,
 {
 	enum ckw_state want = phase == CKPT_CAPTURED ? CKW_CAPTURED : CKW_DONE;
 	int rc = 0;
+
+	if (phase != CKPT_CAPTURED && phase != CKPT_DURABLE)
+		return ckb_err(err, CKPT_EINVAL, "a save has no phase %d to "
+			       "wait for", (int)phase);
 
 	pthread_mutex_lock(&s->lock);
 	while (s->started && s->state < want)

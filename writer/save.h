@@ -95,8 +95,12 @@ struct ckpt_save {
 
 /* ---- writer.c ---- */
 
-/* Queue @s, start @fn as a thread of the library's: its name, and no signals
- * of the program's. Returns 0 or a positive errno. */
+/* A codec as the options ask for it. */
+CKB_MUST int ckw_codec(const struct ckpt_writer *w, struct ckc_codec **out,
+		       struct ckpt_err *err);
+
+/* Start @fn as a thread of the library's: its name, and no signals of the
+ * program's. Returns 0 or a positive errno. */
 CKB_MUST int ckw_thread(pthread_t *out, const char *name,
 			void *(*fn)(void *arg), void *arg);
 void ckw_queue(struct ckpt_save *s);

@@ -34,6 +34,14 @@ static int check_opts(const struct ckpt_writer_opts *o, struct ckpt_err *err)
 	return 0;
 }
 
+int ckw_codec(const struct ckpt_writer *w, struct ckc_codec **out,
+	      struct ckpt_err *err)
+{
+	return ckc_codec_new(w->opts.codec == CKPT_CODEC_ZSTD ? CKF_CODEC_ZSTD
+							      : CKF_CODEC_RAW,
+			     w->opts.zstd_level, out, err);
+}
+
 int ckpt_writer_open(struct ckpt_store *store,
 		     const struct ckpt_writer_opts *opts,
 		     struct ckpt_writer **out, struct ckpt_err *err)
@@ -59,6 +67,15 @@ int ckpt_writer_open(struct ckpt_store *store,
 		w->opts.zstd_level = 1;
 	if (w->opts.pack_bytes == 0)
 		w->opts.pack_bytes = CKB_PACK_BYTES;
+	/* a level that zstd does not have is told here, not by every save */
+	struct ckc_codec *codec = NULL;
+
+	rc = ckw_codec(w, &codec, err);
+	ckc_codec_free(codec);
+	if (rc < 0) {
+		free(w);
+		return rc;
+	}
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->turn_changed, NULL);
 	*out = w;

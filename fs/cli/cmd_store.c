@@ -94,13 +94,18 @@ static void check_summary(const struct ckpt_check_result *r)
 {
 	char size[CLI_SIZE_BYTES];
 
-	printf("%" PRIu64 " checkpoints, %" PRIu64 " tensors, %" PRIu64
-	       " chunks, %s looked at: ", r->checkpoint_count,
-	       r->tensor_count, r->chunk_count, cli_size(size, r->bytes));
+	printf("%" PRIu64 " checkpoints, %" PRIu64 " entries, %" PRIu64
+	       " chunks", r->checkpoint_count, r->tensor_count,
+	       r->chunk_count);
+	if (r->bytes > 0)
+		printf(", %s read", cli_size(size, r->bytes));
+	if (r->unread_count > 0)
+		printf(", %" PRIu64 " could not be looked at",
+		       r->unread_count);
 	if (r->damage_count == 0)
-		printf("no damage\n");
+		printf(": no damage\n");
 	else
-		printf("%" PRIu64 " damaged\n", r->damage_count);
+		printf(": %" PRIu64 " damaged\n", r->damage_count);
 }
 
 static int check_place(const struct cli *cli, const struct cli_place *place,
@@ -139,13 +144,15 @@ static int check_place(const struct cli *cli, const struct cli_place *place,
 		scols_unref_table(k.table);
 		return cli_fail(cli, &err);
 	}
-	if (result.damage_count > 0 || cli->json)
+	if (result.damage_count > 0 || result.unread_count > 0 || cli->json)
 		rc = cli_table_end(k.table);
 	else
 		scols_unref_table(k.table);
 	if (!cli->json && !cli->quiet)
 		check_summary(&result);
-	return result.damage_count > 0 ? CLI_DAMAGE : rc;
+	if (result.damage_count > 0)
+		return CLI_DAMAGE;
+	return result.unread_count > 0 ? CLI_FAILED : rc;
 }
 
 static int run_check(const struct cli *cli, int argc, char **argv)

@@ -69,9 +69,9 @@ static int put_sharding(struct ckb_buf *b, struct ckpt_checkpoint *ckpt,
 
 	if (rc < 0)
 		return rc;
-	if (ckpt && chunks->layout.shard_count > 1)
+	if (ckpt && chunks->layout && chunks->layout->shard_count > 1)
 		snprintf(text, sizeof(text), "%u shards",
-			 chunks->layout.shard_count);
+			 chunks->layout->shard_count);
 	else
 		snprintf(text, sizeof(text), "whole");
 	ckb_buf_printf(b, "%-9s%-*s\n", "sharding", SHARDING_WIDTH, text);

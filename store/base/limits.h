@@ -11,6 +11,8 @@
 #define CKB_JSON_MAX (16u << 20)       /* user metadata, metrics */
 #define CKB_CONFIG_MAX (1u << 20)      /* ckptfs.json */
 #define CKB_SHARD_MAX (1u << 20)       /* shards in one layout */
+#define CKB_TILE_CHUNK_MAX (1u << 16)  /* chunks of one tile */
+#define CKB_COVER_BYTES (512ull << 20) /* memory to prove coverage with */
 
 #define CKB_CELL_BYTES (256u << 10)
 #define CKB_TILE_MIN_BYTES (256u << 10)

@@ -79,9 +79,12 @@ CKB_MUST int ckb_write_file(const struct ckb_sys *sys, int dirfd,
 			    struct ckpt_err *err);
 
 /* fsync of folder @path under @dirfd. A file system that cannot sync folders
- * (EINVAL, ENOSYS, EOPNOTSUPP) is logged once and taken as done. */
+ * (EINVAL, ENOSYS, EOPNOTSUPP) has done what it can: 0, or, where a promise
+ * hangs on it (S3), CKPT_EUNSURE. */
 CKB_MUST int ckb_sync_dir(const struct ckb_sys *sys, int dirfd,
 			  const char *path, struct ckpt_err *err);
+CKB_MUST int ckb_sync_dir_surely(const struct ckb_sys *sys, int dirfd,
+				 const char *path, struct ckpt_err *err);
 
 /* mkdir -p of @path under @dirfd, each new folder's parent synced (S2). */
 CKB_MUST int ckb_make_dirs(const struct ckb_sys *sys, int dirfd,

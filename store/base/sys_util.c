@@ -8,12 +8,10 @@
 #include "base/sys.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/log.h"
 
 /* Linux moves at most about 2 GiB a call; stay well below. */
 #define STEP_BYTES ((size_t)1 << 30)
@@ -130,10 +128,9 @@ int ckb_write_file(const struct ckb_sys *sys, int dirfd, const char *path,
 	return rc;
 }
 
-int ckb_sync_dir(const struct ckb_sys *sys, int dirfd, const char *path,
-		 struct ckpt_err *err)
+int ckb_sync_dir_surely(const struct ckb_sys *sys, int dirfd, const char *path,
+			struct ckpt_err *err)
 {
-	static atomic_bool said; /* relaxed: one line more does no harm */
 	int fd = sys->openat(sys, dirfd, path, O_RDONLY | O_DIRECTORY, 0);
 
 	if (fd < 0)
@@ -141,16 +138,24 @@ int ckb_sync_dir(const struct ckb_sys *sys, int dirfd, const char *path,
 	int rc = sys->fsync(sys, fd);
 
 	sys->close(sys, fd);
-	if (rc == -EINVAL || rc == -ENOSYS || rc == -EOPNOTSUPP) {
-		if (!atomic_exchange_explicit(&said, true,
-					      memory_order_relaxed))
-			ckb_log(CKB_WARN, "this file system cannot sync "
-				"folders: after a power loss a saved "
-				"checkpoint may be absent");
-		return 0;
-	}
+	if (rc == -EINVAL || rc == -ENOSYS || rc == -EOPNOTSUPP)
+		return ckb_err(err, CKPT_EUNSURE, "its file system cannot sync "
+			       "folders");
 	return rc < 0 ? ckb_err_sys(err, -rc, "cannot sync folder '%s'", path)
 		      : 0;
+}
+
+int ckb_sync_dir(const struct ckb_sys *sys, int dirfd, const char *path,
+		 struct ckpt_err *err)
+{
+	struct ckpt_err mine = { 0 };
+	int rc = ckb_sync_dir_surely(sys, dirfd, path, &mine);
+
+	if (rc == CKPT_EUNSURE)
+		return 0;
+	if (rc < 0 && err)
+		*err = mine;
+	return rc;
 }
 
 /* @path is there; is it a folder (or a link to one)? */

@@ -33,11 +33,12 @@ struct ckq_build {
 	sqlite3 *db;
 	sqlite3_stmt *stmt[STMT_COUNT];
 	int64_t items, packs, layouts, tensors;
+	int bad_bind; /* SQLITE_*: a value of the row at hand cannot be held */
 };
 
 static int failed(struct ckq_build *b, struct ckpt_err *err)
 {
-	switch (sqlite3_errcode(b->db)) {
+	switch (b->bad_bind ? b->bad_bind : sqlite3_errcode(b->db)) {
 	case SQLITE_NOMEM:
 		return ckb_err_nomem(err);
 	case SQLITE_TOOBIG:
@@ -59,29 +60,36 @@ static int fits(uint64_t v, const char *what, struct ckpt_err *err)
 					    " is 2^63 or more", what, v);
 }
 
-static void bind_blob(sqlite3_stmt *s, int i, const void *p, size_t len)
+/* A value that is too big binds as NULL: step() must not let it pass. */
+static void bind_blob(struct ckq_build *b, sqlite3_stmt *s, int i,
+		      const void *p, size_t len)
 {
-	sqlite3_bind_blob64(s, i, len ? p : "", len, SQLITE_STATIC);
+	int rc = sqlite3_bind_blob64(s, i, len ? p : "", len, SQLITE_STATIC);
+
+	if (rc != SQLITE_OK)
+		b->bad_bind = rc;
 }
 
-static void bind_text(sqlite3_stmt *s, int i, const char *text)
+static void bind_text(struct ckq_build *b, sqlite3_stmt *s, int i,
+		      const char *text)
 {
-	if (text)
-		sqlite3_bind_text(s, i, text, -1, SQLITE_STATIC);
-	else
+	if (!text)
 		sqlite3_bind_null(s, i);
+	else if (sqlite3_bind_text(s, i, text, -1, SQLITE_STATIC) != SQLITE_OK)
+		b->bad_bind = SQLITE_TOOBIG;
 }
 
 /* Bound values are borrowed: they are gone when the caller returns. */
 static int step(struct ckq_build *b, int which, struct ckpt_err *err)
 {
 	sqlite3_stmt *s = b->stmt[which];
-	int rc = sqlite3_step(s);
+	int rc = b->bad_bind ? b->bad_bind : sqlite3_step(s);
 	int result = rc == SQLITE_DONE || rc == SQLITE_ROW ? 0
 							   : failed(b, err);
 
 	sqlite3_reset(s);
 	sqlite3_clear_bindings(s);
+	b->bad_bind = 0;
 	return result;
 }
 
@@ -103,21 +111,22 @@ static int insert_facts(struct ckq_build *b, const struct ckq_facts *f,
 			       "(1,?,?,?,?,?,?,?,?,?,?,?,?,'sha256')", -1, &s,
 			       NULL) != SQLITE_OK)
 		return failed(b, err);
-	bind_blob(s, 1, f->uuid, CKPT_UUID_BYTES);
-	bind_blob(s, 2, f->store_uuid, CKPT_UUID_BYTES);
+	bind_blob(b, s, 1, f->uuid, CKPT_UUID_BYTES);
+	bind_blob(b, s, 2, f->store_uuid, CKPT_UUID_BYTES);
 	sqlite3_bind_int64(s, 3, (int64_t)f->generation);
 	sqlite3_bind_int64(s, 4, (int64_t)f->seq);
 	if (f->has_step)
 		sqlite3_bind_int64(s, 5, (int64_t)f->step);
 	sqlite3_bind_int64(s, 6, f->created_ns);
 	if (f->has_parent)
-		bind_blob(s, 7, f->parent, CKPT_UUID_BYTES);
-	bind_text(s, 8, f->saved_as);
-	bind_text(s, 9, f->metadata);
-	bind_text(s, 10, f->metrics);
-	bind_text(s, 11, f->writer);
+		bind_blob(b, s, 7, f->parent, CKPT_UUID_BYTES);
+	bind_text(b, s, 8, f->saved_as);
+	bind_text(b, s, 9, f->metadata);
+	bind_text(b, s, 10, f->metrics);
+	bind_text(b, s, 11, f->writer);
 	sqlite3_bind_int64(s, 12, f->tile_rule);
-	rc = sqlite3_step(s) == SQLITE_DONE ? 0 : failed(b, err);
+	rc = !b->bad_bind && sqlite3_step(s) == SQLITE_DONE ? 0
+							     : failed(b, err);
 	sqlite3_finalize(s);
 	return rc;
 }
@@ -192,10 +201,10 @@ int ckq_build_item(struct ckq_build *b, const char *name,
 
 	CKB_REQUIRE(name && separator && ckq_kind_name((int)kind));
 	sqlite3_bind_int64(s, 1, b->items++);
-	bind_text(s, 2, name);
-	bind_text(s, 3, ckq_kind_name((int)kind));
-	bind_text(s, 4, separator);
-	bind_text(s, 5, metadata);
+	bind_text(b, s, 2, name);
+	bind_text(b, s, 3, ckq_kind_name((int)kind));
+	bind_text(b, s, 4, separator);
+	bind_text(b, s, 5, metadata);
 	int rc = step(b, INS_ITEM, err);
 
 	return rc < 0 ? ckb_err_prefix(err, rc, "item '%s'", name) : rc;
@@ -205,7 +214,7 @@ int ckq_build_pack(struct ckq_build *b, const uint8_t uuid[16],
 		   struct ckpt_err *err)
 {
 	sqlite3_bind_int64(b->stmt[INS_PACK], 1, b->packs++);
-	bind_blob(b->stmt[INS_PACK], 2, uuid, CKPT_UUID_BYTES);
+	bind_blob(b, b->stmt[INS_PACK], 2, uuid, CKPT_UUID_BYTES);
 	return step(b, INS_PACK, err);
 }
 
@@ -214,19 +223,22 @@ int ckq_build_layout(struct ckq_build *b, const void *blob, size_t len,
 {
 	sqlite3_stmt *find = b->stmt[FIND_LAYOUT];
 
-	bind_blob(find, 1, blob, len);
-	int rc = sqlite3_step(find);
+	bind_blob(b, find, 1, blob, len);
+	int rc = b->bad_bind ? b->bad_bind : sqlite3_step(find);
 
 	if (rc == SQLITE_ROW)
 		*out_id = (uint64_t)sqlite3_column_int64(find, 0);
 	sqlite3_reset(find);
 	if (rc == SQLITE_ROW)
 		return 0;
-	if (rc != SQLITE_DONE)
-		return failed(b, err);
+	if (rc != SQLITE_DONE) {
+		rc = failed(b, err);
+		b->bad_bind = 0;
+		return rc;
+	}
 	*out_id = (uint64_t)b->layouts;
 	sqlite3_bind_int64(b->stmt[INS_LAYOUT], 1, b->layouts++);
-	bind_blob(b->stmt[INS_LAYOUT], 2, blob, len);
+	bind_blob(b, b->stmt[INS_LAYOUT], 2, blob, len);
 	return step(b, INS_LAYOUT, err);
 }
 
@@ -248,20 +260,20 @@ int ckq_build_tensor(struct ckq_build *b, const struct ckq_tensor *t,
 		return ckb_err_nomem(err);
 	sqlite3_bind_int64(s, 1, b->tensors++);
 	sqlite3_bind_int64(s, 2, (int64_t)t->item);
-	bind_blob(s, 3, t->name, t->name_len);
-	bind_text(s, 4, ckpt_dtype_name(t->dtype));
-	bind_blob(s, 5, shape.data, shape.len);
+	bind_blob(b, s, 3, t->name, t->name_len);
+	bind_text(b, s, 4, ckpt_dtype_name(t->dtype));
+	bind_blob(b, s, 5, shape.data, shape.len);
 	sqlite3_bind_int64(s, 6, (int64_t)t->bytes);
-	bind_text(s, 7, t->media_type);
+	bind_text(b, s, 7, t->media_type);
 	if (t->has_layout)
 		sqlite3_bind_int64(s, 8, (int64_t)t->layout);
 	if (t->has_alias)
 		sqlite3_bind_int64(s, 9, (int64_t)t->alias_of);
-	bind_blob(s, 10, stats, sizeof(stats));
+	bind_blob(b, s, 10, stats, sizeof(stats));
 	if (t->has_root)
-		bind_blob(s, 11, t->root, CKPT_DIGEST_BYTES);
+		bind_blob(b, s, 11, t->root, CKPT_DIGEST_BYTES);
 	if (t->chunks_len > 0)
-		bind_blob(s, 12, t->chunks, t->chunks_len);
+		bind_blob(b, s, 12, t->chunks, t->chunks_len);
 	rc = step(b, INS_TENSOR, err);
 	return rc < 0 ? ckb_err_prefix(err, rc, "tensor '%s'",
 				       ckb_quote(q, sizeof(q), t->name,
@@ -279,7 +291,8 @@ int ckq_build_finish(struct ckq_build *b, struct ckb_buf *out,
 	unsigned char *image = sqlite3_serialize(b->db, "main", &size, 0);
 
 	if (!image)
-		return ckb_err_nomem(err);
+		return ckb_err(err, CKPT_ENOMEM, "out of memory: the manifest "
+			       "takes its size in one piece, of 2 GiB at most");
 	ckb_buf_put(out, image, (size_t)size);
 	sqlite3_free(image);
 	if (out->failed)

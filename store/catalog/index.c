@@ -68,11 +68,23 @@ static bool says_damaged(int code)
 
 static int failed(struct ckq_index *ix, struct ckpt_err *err)
 {
-	int code = sqlite3_errcode(ix->db);
+	int sql = sqlite3_errcode(ix->db);
+	int code = CKPT_EIO;
 
-	if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
-		ix->damaged = true;
-	return ckb_err(err, CKPT_EIO, "the index is no use: %s",
+	ix->damaged = ix->damaged || sql == SQLITE_CORRUPT ||
+		      sql == SQLITE_NOTADB;
+	if (ix->damaged)
+		code = CKPT_ECORRUPT;
+	else if (sql == SQLITE_BUSY || sql == SQLITE_LOCKED)
+		code = CKPT_EBUSY;
+	else if (sql == SQLITE_FULL)
+		code = CKPT_ENOSPC;
+	else if (sql == SQLITE_NOMEM)
+		code = CKPT_ENOMEM;
+	else if (sql == SQLITE_READONLY || sql == SQLITE_PERM ||
+		 sql == SQLITE_CANTOPEN)
+		code = CKPT_EPERM;
+	return ckb_err(err, code, "the index is no use: %s",
 		       sqlite3_errmsg(ix->db));
 }
 

@@ -195,20 +195,22 @@ static int check_schema(struct ckq_manifest *m, struct ckpt_err *err)
 	return check_objects(m, err);
 }
 
+enum { F_ID, F_UUID, F_STORE, F_GENERATION, F_SEQ, F_STEP, F_CREATED,
+       F_PARENT, F_SAVED_AS, F_METADATA, F_METRICS, F_WRITER, F_TILE_RULE,
+       F_DIGEST };
+
 /* A text column as an own copy; NULL stays NULL. */
 static int take_text(sqlite3_stmt *s, int i, char **out)
 {
 	if (sqlite3_column_type(s, i) == SQLITE_NULL)
 		return 0;
-	if (!ckq_row_text(s, i))
+	if (!(i == F_METADATA || i == F_METRICS ? ckq_row_json(s, i)
+						 : ckq_row_text(s, i)))
 		return CKPT_ECORRUPT;
 	*out = strdup((const char *)sqlite3_column_text(s, i));
 	return *out ? 0 : CKPT_ENOMEM;
 }
 
-enum { F_ID, F_UUID, F_STORE, F_GENERATION, F_SEQ, F_STEP, F_CREATED,
-       F_PARENT, F_SAVED_AS, F_METADATA, F_METRICS, F_WRITER, F_TILE_RULE,
-       F_DIGEST };
 static const char facts_types[] = "ibbiiIiBtTTtit";
 static const char facts_sql[] =
 	"SELECT id, uuid, store_uuid, generation, seq, step, created_ns, "

@@ -37,6 +37,10 @@ bool ckq_row_types(sqlite3_stmt *s, const char *types);
 /* Is column @i, a TEXT, UTF-8 without NUL? */
 bool ckq_row_text(sqlite3_stmt *s, int i);
 
+/* Is column @i NULL, or such a TEXT with a JSON object of at most CKB_JSON_MAX
+ * bytes? */
+bool ckq_row_json(sqlite3_stmt *s, int i);
+
 /* Column @i, a BLOB, if it has exactly @len bytes. */
 bool ckq_row_blob(sqlite3_stmt *s, int i, void *out, size_t len);
 

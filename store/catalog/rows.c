@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "catalog/manifest_impl.h"
 #include "catalog/schema.h"
+#include "format/config.h"
 #include "format/name.h"
 #include "tensor/dtype.h"
 
@@ -46,6 +47,15 @@ bool ckq_row_text(sqlite3_stmt *s, int i)
 	size_t len = (size_t)sqlite3_column_bytes(s, i);
 
 	return text && strlen(text) == len && ckb_utf8_ok(text, len);
+}
+
+bool ckq_row_json(sqlite3_stmt *s, int i)
+{
+	return sqlite3_column_type(s, i) == SQLITE_NULL ||
+	       (sqlite3_column_bytes(s, i) <= (int)CKB_JSON_MAX &&
+		ckq_row_text(s, i) &&
+		ckf_json_object((const char *)sqlite3_column_text(s, i), "it",
+				NULL) == 0);
 }
 
 bool ckq_row_blob(sqlite3_stmt *s, int i, void *out, size_t len)
@@ -101,7 +111,7 @@ static int item_row(struct ckq_manifest *m, sqlite3_stmt *s, uint64_t number,
 
 	if (!ckq_row_types(s, "itttT") || !ckq_row_text(s, 1) ||
 	    !ckq_row_text(s, 2) || !ckq_row_text(s, 3) ||
-	    (sqlite3_column_type(s, 4) != SQLITE_NULL && !ckq_row_text(s, 4)))
+	    !ckq_row_json(s, 4))
 		return ckq_manifest_bad(m, err, "an item's row is malformed");
 	const char *name = (const char *)sqlite3_column_text(s, 1);
 	int kind = ckq_kind_parse((const char *)sqlite3_column_text(s, 2));
@@ -209,6 +219,16 @@ static const char *take_shape(sqlite3_stmt *s, struct ckq_tensor *t)
 	return NULL;
 }
 
+/* Of a shape whose bytes are known to be below 2^63. */
+static uint64_t elements(const struct ckpt_shape *shape)
+{
+	uint64_t n = 1;
+
+	for (uint32_t d = 0; d < shape->ndim; d++)
+		n *= shape->dim[d];
+	return n;
+}
+
 /* NULL, or what is wrong with the row in itself. */
 static const char *take_tensor(sqlite3_stmt *s, struct ckq_tensor *t)
 {
@@ -226,12 +246,16 @@ static const char *take_tensor(sqlite3_stmt *s, struct ckq_tensor *t)
 
 	if (why)
 		return why;
-	if (ckf_tensor_name(t->name, t->name_len, NULL) < 0)
+	if ((t->media_type ? ckf_file_name(t->name, t->name_len, NULL)
+			   : ckf_tensor_name(t->name, t->name_len, NULL)) < 0)
 		return "its name is not a legal one";
 	if (ckf_stats_decode(sqlite3_column_blob(s, T_STATS),
 			     (size_t)sqlite3_column_bytes(s, T_STATS),
 			     &t->stats, NULL) < 0)
 		return "its statistics are malformed";
+	if (t->stats.value_class != CKPT_VALUES_NONE &&
+	    t->stats.count != elements(&t->shape))
+		return "its statistics are of another number of elements";
 	if (t->has_root &&
 	    !ckq_row_blob(s, T_ROOT, t->root, CKPT_DIGEST_BYTES))
 		return "its root is malformed";

@@ -93,6 +93,8 @@ int ckf_config_decode(const char *text, size_t len, struct ckf_config *out,
 	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
 	struct ckf_config c = { 0 };
 
+	if (!root && json_error_code(&je) == json_error_out_of_memory)
+		return ckb_err_nomem(err);
 	if (!root)
 		return ckb_err(err, CKPT_ECORRUPT, "ckptfs.json is damaged: "
 			       "line %d: %s", je.line, je.text);
@@ -113,6 +115,8 @@ int ckf_json_object(const char *text, const char *what, struct ckpt_err *err)
 	json_t *root = json_loadb(text, strlen(text),
 				  JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL |
 				  JSON_DECODE_ANY, &je);
+	if (!root && json_error_code(&je) == json_error_out_of_memory)
+		return ckb_err_nomem(err);
 	if (!root)
 		return ckb_err(err, CKPT_EINVAL, "%s is not JSON: line %d, "
 			       "column %d: %s", what, je.line, je.column,

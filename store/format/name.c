@@ -93,3 +93,24 @@ int ckf_tensor_name(const char *name, size_t len, struct ckpt_err *err)
 			       "UTF-8", ckb_quote(q, sizeof(q), name, len));
 	return 0;
 }
+
+int ckf_file_name(const char *name, size_t len, struct ckpt_err *err)
+{
+	char q[CKB_QUOTE_BYTES];
+	int rc = ckf_tensor_name(name, len, err);
+
+	if (rc == 0 && memchr(name, '\0', len))
+		rc = ckb_err(err, CKPT_EINVAL, "the name '%s' holds a NUL",
+			     ckb_quote(q, sizeof(q), name, len));
+	for (size_t at = 0, end; rc == 0 && at <= len; at = end + 1) {
+		for (end = at; end < len && name[end] != '/';)
+			end++;
+		size_t n = end - at;
+
+		if (n == 0 || (n <= 2 && memcmp(name + at, "..", n) == 0))
+			return ckb_err(err, CKPT_EINVAL, "it is no path inside "
+				       "an item: a component is empty, '.' or "
+				       "'..'");
+	}
+	return rc;
+}

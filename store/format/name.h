@@ -14,6 +14,10 @@ CKB_MUST int ckf_checkpoint_name(const char *name, struct ckpt_err *err);
 CKB_MUST int ckf_item_name(const char *name, bool origin,
 			   struct ckpt_err *err);
 
+/* A file's path inside its item: such a name without NUL, no part of which is
+ * empty, "." or "..". */
+CKB_MUST int ckf_file_name(const char *name, size_t len, struct ckpt_err *err);
+
 /* A tensor's name: UTF-8 (NUL allowed), at most CKB_TENSOR_NAME_MAX bytes. */
 CKB_MUST int ckf_tensor_name(const char *name, size_t len,
 			     struct ckpt_err *err);

@@ -227,7 +227,9 @@ int ckf_record_decode(const uint8_t *bytes, size_t len,
 			       r.incompat, r.codec);
 	if (ckb_get_u16(bytes + 26) != CKPT_DIGEST_BYTES ||
 	    (r.kind != CKF_RECORD_CHUNK && r.kind != CKF_RECORD_MANIFEST) ||
-	    r.raw_len == 0 || r.raw_len > CKB_RECORD_RAW_MAX ||
+	    r.raw_len == 0 ||
+	    r.raw_len > (r.kind == CKF_RECORD_CHUNK ? CKB_TILE_MAX_BYTES
+						    : CKB_RECORD_RAW_MAX) ||
 	    r.cell_count != ckf_cell_count(r.raw_len) ||
 	    r.cell_count > cell_max ||
 	    ckf_record_head_bytes(r.cell_count) > len)

@@ -14,6 +14,7 @@
  * ckpt_box has room for 64, and a walk over a million of those is slow.
  * Pure; memory is linear in the boxes.
  */
+#include "base/limits.h"
 #include "tensor/box.h"
 
 #include <stdlib.h>
@@ -28,7 +29,7 @@ struct cover {
 	size_t words;     /* of one piece */
 	uint64_t space[2 * CKPT_NDIM_MAX]; /* the part: first, end */
 	uint64_t *edges;  /* scratch, two per box */
-	uint64_t work;
+	uint64_t work, held; /* steps; bytes of pieces kept */
 	uint32_t a, b;    /* what overlaps */
 };
 
@@ -209,10 +210,15 @@ static int look(struct cover *c, uint64_t *pieces, uint32_t n)
 	uint64_t want = volume(c->space, c->ndim);
 	uint32_t d = choose(c, pieces, n, &at), l, r;
 	uint64_t first = c->space[2 * d], end = c->space[2 * d + 1];
-	CKB_FREE uint64_t *left = malloc(n * c->words * sizeof(*left));
+	size_t bytes = n * c->words * sizeof(uint64_t);
+
+	if (c->held + bytes > CKB_COVER_BYTES)
+		return CKPT_ELIMIT;
+	CKB_FREE uint64_t *left = malloc(bytes);
 
 	if (!left)
 		return CKPT_ENOMEM;
+	c->held += bytes;
 	split(c, pieces, n, d, at, left, &l, &r);
 	c->space[2 * d + 1] = at;
 	uint64_t left_have = sum_of(c, left, l);
@@ -225,6 +231,7 @@ static int look(struct cover *c, uint64_t *pieces, uint32_t n)
 			return rc;
 	}
 	free(CKB_TAKE(left)); /* before the right half needs memory */
+	c->held -= bytes;
 	c->space[2 * d] = at;
 	c->space[2 * d + 1] = end;
 	rc = look(c, pieces, r);

@@ -20,17 +20,21 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "chunk/digest.h"
 #include "tensor/box.h"
 
 static void tell_tensor(struct cks_check *k, struct ckpt_checkpoint *c,
-			const struct ckpt_tensor_info *t, const char *what)
+			const struct ckpt_tensor_info *t,
+			const struct ckpt_err *why)
 {
 	cks_check_tell(k, &(struct ckpt_damage){
+		.code = why->code,
 		.checkpoint = ckpt_checkpoint_info(c)->name,
 		.item = ckpt_item_at(c, t->item)->name,
-		.tensor = t->name, .tensor_len = t->name_len, .what = what });
+		.tensor = t->name, .tensor_len = t->name_len,
+		.what = why->message });
 }
 
 /* ---- manifests ---- */
@@ -102,16 +106,14 @@ static int by_box(const void *a, const void *b, void *ctx)
 static int check_layout(const struct cks_chunks *chunks, struct ckpt_err *err)
 {
 	const struct ckt_grid *g = &chunks->grid;
-	uint32_t n = 0, a, b, count = chunks->layout.shard_count;
+	uint32_t n = 0, a, b, count = chunks->layout->shard_count;
 	CKB_FREE struct ckpt_box *boxes = NULL;
 
-	if (count == 0 || g->bytes == 0)
-		return 0;
 	boxes = calloc(count, sizeof(*boxes));
 	if (!boxes)
 		return ckb_err_nomem(err);
 	for (uint32_t i = 0; i < count; i++) {
-		const struct ckf_shard *s = &chunks->layout.shards[i];
+		const struct ckf_shard *s = &chunks->layout->shards[i];
 
 		boxes[i].ndim = g->ndim;
 		memcpy(boxes[i].origin, s->origin, g->ndim * sizeof(uint64_t));
@@ -127,6 +129,30 @@ static int check_layout(const struct cks_chunks *chunks, struct ckpt_err *err)
 						  "its layout") : rc;
 }
 
+/* Once for all tensors of one layout, shape and element size. */
+static int check_layout_once(struct cks_check *k,
+			     const struct ckpt_tensor_info *t,
+			     const struct cks_chunks *chunks,
+			     struct ckpt_err *err)
+{
+	struct cks_proved now = { chunks->layout, t->shape,
+				  ckpt_dtype_bits(t->dtype) };
+	uint64_t h = ckb_xxh3(&now, offsetof(struct cks_proved, bits));
+	struct cks_proved *slot = &k->proved[h % CKB_ARRAY_LEN(k->proved)];
+
+	if (!now.layout || now.layout->shard_count == 0 ||
+	    chunks->grid.bytes == 0)
+		return 0;
+	if (slot->layout == now.layout && slot->shape == now.shape &&
+	    slot->bits == now.bits)
+		return 0;
+	int rc = check_layout(chunks, err);
+
+	if (rc == 0)
+		*slot = now;
+	return rc;
+}
+
 static int check_tensor(struct cks_check *k, struct ckpt_checkpoint *c,
 			const struct ckpt_tensor_info *t)
 {
@@ -137,18 +163,18 @@ static int check_tensor(struct cks_check *k, struct ckpt_checkpoint *c,
 	if (rc == 0) {
 		rc = check_root(t, chunks, &why);
 		if (rc == CKPT_ECORRUPT) {
-			tell_tensor(k, c, t, why.message);
+			tell_tensor(k, c, t, &why);
 			rc = 0;
 		}
 	}
 	if (rc == 0)
-		rc = check_layout(chunks, &why);
+		rc = check_layout_once(k, t, chunks, &why);
 	if (rc < 0 && cks_check_fatal(k, rc, &why)) {
 		cks_chunks_free(chunks);
 		return rc;
 	}
 	if (rc < 0)
-		tell_tensor(k, c, t, why.message);
+		tell_tensor(k, c, t, &why);
 	/* what is there is looked at all the same; aliases have no chunks */
 	rc = chunks && t->alias_of == SIZE_MAX
 		     ? demand_chunks(k, c, t, chunks) : 0;
@@ -183,12 +209,13 @@ static int check_checkpoint(void *ctx, const char *name)
 	if (rc < 0 && cks_check_fatal(k, rc, &why))
 		return rc;
 	if (rc < 0) {
-		cks_check_tell(k, &(struct ckpt_damage){ .checkpoint = name,
-					       .what = why.message });
+		cks_check_tell(k, &(struct ckpt_damage){
+			.code = rc, .checkpoint = name, .what = why.message });
 		return 0;
 	}
-	rc = ckb_room(&k->names, k->name_count, &k->name_cap, sizeof(*k->names))
-		     ? 0 : ckb_err_nomem(k->err);
+	rc = ckb_room(&k->names, k->name_count, &k->name_cap,
+		      sizeof(*k->names)) ? 0 : ckb_err_nomem(k->err);
+	memset(k->proved, 0, sizeof(k->proved));
 	for (size_t i = 0; rc == 0 && i < ckpt_tensor_count(c); i++) {
 		k->result->tensor_count++;
 		rc = check_tensor(k, c, ckpt_tensor_at(c, i));
@@ -243,8 +270,8 @@ static int take_folder(void *ctx, const char *name, unsigned char type)
 	if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE)
 		return rc;
 	ckb_err_sys(&why, -rc, "the folder cannot be listed");
-	cks_check_tell(u->k, &(struct ckpt_damage){ .pack = path,
-						    .what = why.message });
+	cks_check_tell(u->k, &(struct ckpt_damage){
+		.code = why.code, .pack = path, .what = why.message });
 	return 0;
 }
 
@@ -297,6 +324,12 @@ static int check_packs(struct cks_check *k, bool all)
 	return rc;
 }
 
+static void unread_run(void *ctx, const char *run, const struct ckpt_err *why)
+{
+	cks_check_tell(ctx, &(struct ckpt_damage){
+		.code = why->code, .checkpoint = run, .what = why->message });
+}
+
 static int gather(struct cks_check *k, const char *name)
 {
 	bool is_run = false;
@@ -307,7 +340,8 @@ static int gather(struct cks_check *k, const char *name)
 	if (!k->cell || !k->scratch)
 		return ckb_err_nomem(k->err);
 	if (!name) {
-		rc = cks_store_walk(k->store, check_checkpoint, k, k->err);
+		rc = cks_store_walk(k->store, check_checkpoint, unread_run, k,
+				    k->err);
 	} else {
 		rc = cks_name_stat(k->store, name, &is_run, NULL, k->err);
 		if (rc == CKPT_ENOENT || (rc == 0 && is_run))
@@ -329,14 +363,14 @@ int ckpt_store_check(struct ckpt_store *store, const char *name,
 		     const struct ckpt_check_opts *opts,
 		     struct ckpt_check_result *out, struct ckpt_err *err)
 {
-	struct cks_check k = { .store = store, .opts = opts, .result = out,
-			   .err = err };
+	struct ckpt_check_result result = { 0 };
+	struct cks_check k = { .store = store, .opts = opts,
+			       .result = &result, .err = err };
 
 	CKB_REQUIRE(store && opts && out);
 	if (opts->size < sizeof(*opts))
 		return ckb_err(err, CKPT_EINVAL, "ckpt_check_opts.size is %zu, "
 			       "not %zu", opts->size, sizeof(*opts));
-	memset(out, 0, sizeof(*out));
 	int rc = gather(&k, name);
 
 	if (rc == 0)
@@ -350,5 +384,7 @@ int ckpt_store_check(struct ckpt_store *store, const char *name,
 	free(k.whats);
 	free(k.cell);
 	free(k.scratch);
+	if (rc == 0)
+		*out = result;
 	return rc;
 }

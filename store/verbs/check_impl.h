@@ -37,8 +37,18 @@ struct cks_check {
 	size_t extent_count, extent_cap;
 	struct cks_finding *findings;
 	size_t finding_count, finding_cap;
-	char **whats;
+	struct cks_what {
+		int code;
+		char *text;
+	} *whats;
 	size_t what_count, what_cap;
+
+	/* of the checkpoint at hand: layouts proved, by slot */
+	struct cks_proved {
+		const struct ckf_layout *layout;
+		const struct ckpt_shape *shape;
+		uint32_t bits;
+	} proved[64];
 
 	uint8_t *cell, *scratch; /* CKB_CELL_BYTES each */
 	uint64_t done, total;    /* stored bytes, as known so far */
@@ -48,11 +58,13 @@ struct cks_check {
 /* ---- check_tell.c ---- */
 
 void cks_check_tell(struct cks_check *k, const struct ckpt_damage *d);
+/* Count @n findings that are told as one. */
+void cks_check_count(struct cks_check *k, int code, uint64_t n);
 /* Out of memory, cancelled, no descriptors: not damage, ends the check. */
 bool cks_check_fatal(struct cks_check *k, int rc, const struct ckpt_err *why);
 /* Keep @what for the demands [@d, @d + @n) of the pack at hand. */
 CKB_MUST int cks_check_note(struct cks_check *k, const struct cks_demand *d,
-			    size_t n, const char *what);
+			    size_t n, int code, const char *what);
 /* The order in which findings are told: checkpoint, tensor, entry. */
 int cks_finding_order(const void *a, const void *b);
 /* Tell what was noted of the pack at hand, and forget it. */

@@ -38,29 +38,34 @@ int cks_demand_order(const void *a, const void *b)
 
 /* ---- records ---- */
 
+static bool reads_cells(const struct cks_check *k)
+{
+	return k->opts->depth >= CKPT_CHECK_CELLS;
+}
+
 static int check_cells(struct cks_check *k, struct ckc_pack *p, uint64_t off,
 		       uint32_t head_len, const struct ckf_record *r,
 		       struct ckpt_err *err)
 {
 	bool full = k->opts->depth == CKPT_CHECK_FULL;
-	struct ckc_sha256 *sha = full ? ckc_sha256_new() : NULL;
+	struct ckc_sha256 sha;
 	uint8_t digest[CKPT_DIGEST_BYTES];
-	int rc = full && !sha ? ckb_err_nomem(err) : 0;
+	int rc = 0;
 
+	ckc_sha256_init(&sha);
 	for (uint32_t i = 0; rc == 0 && i < r->cell_count; i++) {
 		rc = ckc_pack_cell(p, off, head_len, r, i, k->cell,
 				   k->scratch, err);
 		if (rc == 0 && full)
-			ckc_sha256_add(sha, k->cell,
+			ckc_sha256_add(&sha, k->cell,
 				       ckf_cell_raw_len(r->raw_len, i));
 	}
 	if (rc == 0 && full) {
-		ckc_sha256_end(sha, digest);
+		ckc_sha256_end(&sha, digest);
 		if (memcmp(digest, r->digest, sizeof(digest)) != 0)
 			rc = ckb_err(err, CKPT_ECORRUPT, "its bytes do not "
 				     "match their SHA-256");
 	}
-	ckc_sha256_free(sha);
 	return rc;
 }
 
@@ -127,7 +132,7 @@ static int check_record(struct cks_check *k, struct ckc_pack *p, uint64_t off,
 	if (rc == 0 && r.stored_len > ckc_pack_file_bytes(p) - off - head_len)
 		rc = ckb_err(err, CKPT_ECORRUPT, "its bytes lie past the end "
 			     "of the pack: it is truncated");
-	if (rc == 0 && k->opts->depth >= CKPT_CHECK_CELLS)
+	if (rc == 0 && reads_cells(k))
 		rc = check_cells(k, p, off, head_len, &r, err);
 	k->result->chunk_count += rc == 0;
 	return rc;
@@ -153,7 +158,7 @@ static int check_demands(struct cks_check *k, struct ckc_pack *p,
 
 		for (same = i + 1; same < n && cks_demand_order(&d[i], &d[same]) == 0;)
 			same++;
-		progress(k, d[i].stored_len, true);
+		progress(k, d[i].stored_len, reads_cells(k));
 		if (rc == 0)
 			continue;
 		if (cks_check_fatal(k, rc, &why))
@@ -161,7 +166,8 @@ static int check_demands(struct cks_check *k, struct ckc_pack *p,
 		if (rc == CKPT_ECORRUPT)
 			cks_bad_note(k->store, d[i].pack, d[i].off,
 				     d[i].digest, why.message);
-		rc = cks_check_note(k, &d[i], same - i, why.message);
+		rc = cks_check_note(k, &d[i], same - i, why.code,
+				    why.message);
 		if (rc < 0)
 			return rc;
 	}
@@ -214,13 +220,15 @@ static int tell_place(struct cks_check *k, const char *path, uint64_t off,
 		return 0;
 	if (cks_check_fatal(k, rc, why))
 		return rc;
-	cks_check_tell(k, &(struct ckpt_damage){ .pack = path, .pack_off = off,
-				       .what = why->message });
+	cks_check_tell(k, &(struct ckpt_damage){
+		.code = rc, .pack = path, .pack_off = off,
+		.what = why->message });
 	return 0;
 }
 
 /* Records that no checkpoint asked for, and the gaps. */
-static int check_rest(struct cks_check *k, struct ckc_pack *p, const char *path,
+static int check_rest(struct cks_check *k, struct ckc_pack *p,
+		      const uint8_t uuid[16], const char *path,
 		      const struct cks_demand *d, size_t n)
 {
 	uint64_t at = CKF_PACK_HEADER_BYTES;
@@ -244,8 +252,11 @@ static int check_rest(struct cks_check *k, struct ckc_pack *p, const char *path,
 			continue; /* somebody's: checked with it */
 		k->total += e->stored_len;
 		rc = check_record(k, p, e->off, e->head_len, NULL, true, &why);
+		if (rc == CKPT_ECORRUPT) /* the index may still offer it */
+			cks_bad_note(k->store, uuid, e->off, e->digest,
+				     why.message);
 		rc = tell_place(k, path, e->off, rc, &why);
-		progress(k, e->stored_len, true);
+		progress(k, e->stored_len, reads_cells(k));
 	}
 	if (rc == 0) {
 		struct ckpt_err why = { 0 };
@@ -259,16 +270,19 @@ static int check_rest(struct cks_check *k, struct ckc_pack *p, const char *path,
 /* The pack cannot be opened: each tensor that needs it is told once, all its
  * chunks are counted. */
 static int lost_pack(struct cks_check *k, const char *path,
-		     const struct cks_demand *d, size_t n, const char *what)
+		     const struct cks_demand *d, size_t n,
+		     const struct ckpt_err *why)
 {
 	char text[CKPT_ERR_MESSAGE_BYTES + 64];
 	size_t count = 0, end;
 
 	if (n == 0) {
-		cks_check_tell(k, &(struct ckpt_damage){ .pack = path, .what = what });
+		cks_check_tell(k, &(struct ckpt_damage){
+			.code = why->code, .pack = path,
+			.what = why->message });
 		return 0;
 	}
-	int rc = cks_check_note(k, d, n, what);
+	int rc = cks_check_note(k, d, n, why->code, why->message);
 
 	for (size_t i = 0; i < n; i++)
 		if (i == 0 || cks_demand_order(&d[i - 1], &d[i]) != 0)
@@ -285,11 +299,11 @@ static int lost_pack(struct cks_check *k, const char *path,
 			end++;
 		if (end - i > 1) {
 			snprintf(text, sizeof(text), "%s; %zu chunks of this "
-				 "tensor lie in it", what, end - i);
-			rc = cks_check_note(k, NULL, 0, text);
+				 "tensor lie in it", why->message, end - i);
+			rc = cks_check_note(k, NULL, 0, why->code, text);
 			first.what = k->what_count - 1;
 		}
-		k->result->damage_count += end - i - 1;
+		cks_check_count(k, why->code, end - i - 1);
 		k->findings[count++] = first;
 	}
 	k->finding_count = count;
@@ -344,7 +358,7 @@ int cks_check_pack(struct cks_check *k, const uint8_t uuid[16],
 	if (rc < 0) {
 		if (cks_check_fatal(k, rc, &why))
 			return rc;
-		rc = lost_pack(k, path, d, n, why.message);
+		rc = lost_pack(k, path, d, n, &why);
 		cks_check_tell_noted(k, path);
 		return rc;
 	}
@@ -355,7 +369,7 @@ int cks_check_pack(struct cks_check *k, const uint8_t uuid[16],
 		rc = check_demands(k, p, trailer == 0, d, n);
 	if (rc == 0 && trailer == 0 && whole &&
 	    k->opts->depth >= CKPT_CHECK_CELLS)
-		rc = check_rest(k, p, path, d, n);
+		rc = check_rest(k, p, uuid, path, d, n);
 	cks_check_tell_noted(k, path);
 	ckc_pack_close(p);
 	return rc;

@@ -13,9 +13,17 @@
 
 #include "base/buf.h"
 
+void cks_check_count(struct cks_check *k, int code, uint64_t n)
+{
+	if (code == CKPT_EPERM || code == CKPT_EVERSION)
+		k->result->unread_count += n;
+	else
+		k->result->damage_count += n;
+}
+
 void cks_check_tell(struct cks_check *k, const struct ckpt_damage *d)
 {
-	k->result->damage_count++;
+	cks_check_count(k, d->code, 1);
 	if (k->opts->on_damage)
 		k->opts->on_damage(k->opts->ctx, d);
 }
@@ -33,12 +41,15 @@ bool cks_check_fatal(struct cks_check *k, int rc, const struct ckpt_err *why)
 /* ---- of one pack ---- */
 
 int cks_check_note(struct cks_check *k, const struct cks_demand *d, size_t n,
-		const char *what)
+		   int code, const char *what)
 {
-	if (!ckb_room(&k->whats, k->what_count, &k->what_cap, sizeof(*k->whats)))
+	if (!ckb_room(&k->whats, k->what_count, &k->what_cap,
+		      sizeof(*k->whats)))
 		return ckb_err_nomem(k->err);
-	k->whats[k->what_count] = strdup(what);
-	if (!k->whats[k->what_count])
+	struct cks_what *w = &k->whats[k->what_count];
+
+	*w = (struct cks_what){ code, strdup(what) };
+	if (!w->text)
 		return ckb_err_nomem(k->err);
 	k->what_count++;
 	for (size_t i = 0; i < n; i++) {
@@ -93,7 +104,8 @@ static void tell_owner(struct cks_check *k, struct ckpt_checkpoint *c,
 			out.box = &box;
 		}
 		out.pack_off = d->off;
-		out.what = k->whats[f[i].what];
+		out.code = k->whats[f[i].what].code;
+		out.what = k->whats[f[i].what].text;
 		cks_check_tell(k, &out);
 	}
 	cks_chunks_free(chunks);
@@ -123,6 +135,6 @@ void cks_check_tell_noted(struct cks_check *k, const char *pack)
 	}
 	ckpt_checkpoint_close(c);
 	for (size_t i = 0; i < k->what_count; i++)
-		free(k->whats[i]);
+		free(k->whats[i].text);
 	k->finding_count = k->what_count = 0;
 }

@@ -9,8 +9,9 @@
  * them one by one and keeps none. Refuses rows that contradict each other, and
  * two of one name, which a name could not tell apart (S10).
  *
- * Invariants: everything but the chunk pointers is fixed after open. A chunk
- * pointer is set once, by compare and exchange (release; readers acquire).
+ * Invariants: everything but the pointers to chunk lists and layouts is fixed
+ * after open. Such a pointer is set once, by compare and exchange (release;
+ * readers acquire).
  */
 #include "verbs/checkpoint.h"
 
@@ -45,6 +46,8 @@ struct ckpt_checkpoint {
 	size_t item_count, item_cap;
 	struct ckpt_tensor_info *tensors;
 	struct layout_id *layouts;           /* by tensor */
+	_Atomic(struct ckf_layout *) *shared; /* decoded, by id */
+	uint64_t layout_count;
 	_Atomic(struct cks_chunks *) *chunks; /* by tensor */
 	size_t tensor_count, tensor_cap;
 	uint32_t *by_name;                   /* tensors by (item, name) */
@@ -247,6 +250,8 @@ static int take_tensor(void *ctx, const struct ckq_tensor *t)
 		return ckb_err_nomem(c->err);
 	c->layouts[c->tensor_count] = (struct layout_id){ t->has_layout,
 							  t->layout };
+	if (t->has_layout && t->layout >= c->layout_count)
+		c->layout_count = t->layout + 1;
 	if (it->count == 0)
 		it->first = c->tensor_count;
 	it->count++;
@@ -289,7 +294,8 @@ static int index_names(struct ckpt_checkpoint *c)
 		return ckb_err(c->err, CKPT_ELIMIT, "too many tensors");
 	c->by_name = malloc((n + 1) * sizeof(*c->by_name));
 	c->chunks = calloc(n + 1, sizeof(*c->chunks));
-	if (!c->by_name || !c->chunks)
+	c->shared = calloc(c->layout_count + 1, sizeof(*c->shared));
+	if (!c->by_name || !c->chunks || !c->shared)
 		return ckb_err_nomem(c->err);
 	for (size_t i = 0; i < n; i++)
 		c->by_name[i] = (uint32_t)i;
@@ -401,6 +407,13 @@ int ckpt_checkpoint_open(struct ckpt_store *store, const char *name,
 	return 0;
 }
 
+static void free_layout(struct ckf_layout *layout)
+{
+	if (layout)
+		ckf_layout_fini(layout);
+	free(layout);
+}
+
 void ckpt_checkpoint_close(struct ckpt_checkpoint *c)
 {
 	if (!c)
@@ -408,6 +421,9 @@ void ckpt_checkpoint_close(struct ckpt_checkpoint *c)
 	for (size_t i = 0; c->chunks && i < c->tensor_count; i++)
 		cks_chunks_free(atomic_load_explicit(&c->chunks[i],
 						     memory_order_relaxed));
+	for (uint64_t i = 0; c->shared && i < c->layout_count; i++)
+		free_layout(atomic_load_explicit(&c->shared[i],
+						 memory_order_relaxed));
 	while (c->arena) {
 		struct block *b = c->arena;
 
@@ -419,6 +435,7 @@ void ckpt_checkpoint_close(struct ckpt_checkpoint *c)
 	free(c->tensors);
 	free(c->layouts);
 	free(c->chunks);
+	free(c->shared);
 	free(c->by_name);
 	free(c->packs);
 	free(c->shapes);
@@ -480,13 +497,6 @@ const uint8_t *cks_checkpoint_pack(const struct ckpt_checkpoint *c,
 	return pack < c->pack_count ? c->packs[pack] : NULL;
 }
 
-bool cks_checkpoint_layout(const struct ckpt_checkpoint *c, size_t tensor,
-			   uint64_t *out_id)
-{
-	*out_id = c->layouts[tensor].id;
-	return c->layouts[tensor].has;
-}
-
 const char *cks_where(char dst[CKS_WHERE_BYTES],
 		      const struct ckpt_checkpoint *c,
 		      const struct ckpt_tensor_info *t)
@@ -499,7 +509,53 @@ const char *cks_where(char dst[CKS_WHERE_BYTES],
 	return dst;
 }
 
-/* ---- chunk lists, kept ---- */
+/* ---- layouts and chunk lists, kept ---- */
+
+static int decode_layout(struct ckpt_checkpoint *c, uint64_t id,
+			 struct ckf_layout **out, struct ckpt_err *err)
+{
+	CKB_BUF struct ckb_buf blob = { 0 };
+	struct ckf_layout *layout = calloc(1, sizeof(*layout));
+	int rc = layout ? ckq_manifest_layout(c->manifest, id, &blob, err)
+			: ckb_err_nomem(err);
+
+	if (rc == 0)
+		rc = ckf_layout_decode(blob.data, blob.len, layout, err);
+	if (rc < 0) {
+		free_layout(layout);
+		return rc;
+	}
+	*out = layout;
+	return 0;
+}
+
+int cks_checkpoint_layout(struct ckpt_checkpoint *c, size_t tensor,
+			  const struct ckf_layout **out, uint64_t *out_id,
+			  struct ckpt_err *err)
+{
+	const struct layout_id *l = &c->layouts[tensor];
+	struct ckf_layout *layout, *none = NULL;
+
+	*out = NULL;
+	*out_id = l->id;
+	if (!l->has)
+		return 0;
+	layout = atomic_load_explicit(&c->shared[l->id], memory_order_acquire);
+	if (!layout) {
+		int rc = decode_layout(c, l->id, &layout, err);
+
+		if (rc < 0)
+			return rc;
+		if (!atomic_compare_exchange_strong_explicit(
+			    &c->shared[l->id], &none, layout,
+			    memory_order_acq_rel, memory_order_acquire)) {
+			free_layout(layout); /* somebody else was faster */
+			layout = none;
+		}
+	}
+	*out = layout;
+	return 0;
+}
 
 int cks_checkpoint_chunks(struct ckpt_checkpoint *c,
 			  const struct ckpt_tensor_info *t,

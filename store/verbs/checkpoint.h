@@ -10,7 +10,8 @@
 /* A tensor's chunks, loaded when first asked for. */
 struct cks_chunks {
 	struct ckt_grid grid;
-	struct ckf_layout layout;  /* shard_count 0: one whole shard */
+	const struct ckf_layout *layout; /* the checkpoint's; NULL: one shard,
+					    the whole */
 	uint64_t count;
 	struct ckf_chunk_entry entries[]; /* by (tile, shard) */
 };
@@ -22,9 +23,11 @@ struct ckq_manifest *cks_checkpoint_manifest(struct ckpt_checkpoint *ckpt);
 const uint8_t *cks_checkpoint_pack(const struct ckpt_checkpoint *ckpt,
 				   uint32_t pack);
 
-/* Has @tensor a layout? Its row in the manifest. */
-bool cks_checkpoint_layout(const struct ckpt_checkpoint *ckpt, size_t tensor,
-			   uint64_t *out_id);
+/* The layout of @tensor, decoded once for all that share it, borrowed until
+ * close; NULL: it has none. *@out_id: its row in the manifest. Thread-safe. */
+CKB_MUST int cks_checkpoint_layout(struct ckpt_checkpoint *ckpt, size_t tensor,
+				   const struct ckf_layout **out,
+				   uint64_t *out_id, struct ckpt_err *err);
 
 /*
  * The chunks of @tensor (of what it is an alias of), borrowed until close,

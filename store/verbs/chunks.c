@@ -12,7 +12,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "tensor/box.h"
+
+static void shard_box(const struct cks_chunks *k, uint32_t i,
+		      struct ckpt_box *out)
+{
+	const struct ckf_shard *s = &k->layout->shards[i];
+	size_t len = k->grid.ndim * sizeof(out->origin[0]);
+
+	out->ndim = k->grid.ndim;
+	memcpy(out->origin, s->origin, len);
+	memcpy(out->extent, s->extent, len);
+}
 
 void cks_chunk_box(const struct cks_chunks *k,
 		   const struct ckf_chunk_entry *e, struct ckpt_box *out)
@@ -20,12 +32,9 @@ void cks_chunk_box(const struct cks_chunks *k,
 	ckt_grid_tile(&k->grid, e->tile, out);
 	if (e->shard == CKF_WHOLE_TILE)
 		return;
-	const struct ckf_shard *s = &k->layout.shards[e->shard];
 	struct ckpt_box tile = *out, shard;
 
-	shard.ndim = tile.ndim;
-	memcpy(shard.origin, s->origin, tile.ndim * sizeof(shard.origin[0]));
-	memcpy(shard.extent, s->extent, tile.ndim * sizeof(shard.extent[0]));
+	shard_box(k, e->shard, &shard);
 	if (!ckt_box_meet(&tile, &shard, out))
 		memset(out->extent, 0, sizeof(out->extent));
 }
@@ -85,6 +94,11 @@ static int check_tile(const struct cks_chunks *k, uint64_t first, uint64_t end,
 
 	if (n == 1 && k->entries[first].shard == CKF_WHOLE_TILE)
 		return 0;
+	if (end - first > CKB_TILE_CHUNK_MAX)
+		return ckb_err(err, CKPT_ECORRUPT, "tile %ju has %ju chunks; "
+			       "at most %u are supported",
+			       (uintmax_t)k->entries[first].tile,
+			       (uintmax_t)(end - first), CKB_TILE_CHUNK_MAX);
 	boxes = calloc(n, sizeof(*boxes));
 	if (!boxes)
 		return ckb_err_nomem(err);
@@ -109,7 +123,8 @@ static int check_entry(const struct ckpt_checkpoint *c,
 	struct ckpt_box box;
 
 	if (e->tile >= k->grid.tile_count || !cks_checkpoint_pack(c, e->pack) ||
-	    (e->shard != CKF_WHOLE_TILE && e->shard >= k->layout.shard_count))
+	    (e->shard != CKF_WHOLE_TILE &&
+	     e->shard >= (k->layout ? k->layout->shard_count : 0)))
 		return ckb_err(err, CKPT_ECORRUPT, "a chunk names tile %ju, "
 			       "shard %u or pack %u, which it does not have",
 			       (uintmax_t)e->tile, e->shard, e->pack);
@@ -160,31 +175,23 @@ static int check_chunks(const struct ckpt_checkpoint *c,
 static int read_layout(struct ckpt_checkpoint *c, size_t index,
 		       struct cks_chunks *k, struct ckpt_err *err)
 {
-	CKB_BUF struct ckb_buf blob = { 0 };
 	uint64_t id;
+	int rc = cks_checkpoint_layout(c, index, &k->layout, &id, err);
 
-	if (!cks_checkpoint_layout(c, index, &id))
-		return 0;
-	int rc = ckq_manifest_layout(cks_checkpoint_manifest(c), id, &blob,
-				     err);
+	if (rc < 0 || !k->layout)
+		return rc;
+	if (k->layout->ndim != k->grid.ndim)
+		return ckb_err(err, CKPT_ECORRUPT, "its layout has another "
+			       "number of dimensions");
+	for (uint32_t i = 0; i < k->layout->shard_count; i++) {
+		struct ckpt_box b;
 
-	if (rc == 0)
-		rc = ckf_layout_decode(blob.data, blob.len, &k->layout, err);
-	if (rc == 0 && k->layout.ndim != k->grid.ndim)
-		rc = ckb_err(err, CKPT_ECORRUPT, "its layout has another "
-			     "number of dimensions");
-	for (uint32_t i = 0; rc == 0 && i < k->layout.shard_count; i++) {
-		struct ckpt_box b = { .ndim = k->grid.ndim };
-
-		memcpy(b.origin, k->layout.shards[i].origin,
-		       b.ndim * sizeof(b.origin[0]));
-		memcpy(b.extent, k->layout.shards[i].extent,
-		       b.ndim * sizeof(b.extent[0]));
+		shard_box(k, i, &b);
 		if (!ckt_box_inside(&b, k->grid.ndim, k->grid.shape))
-			rc = ckb_err(err, CKPT_ECORRUPT, "shard %u of its "
-				     "layout leaves it", i);
+			return ckb_err(err, CKPT_ECORRUPT, "shard %u of its "
+				       "layout leaves it", i);
 	}
-	return rc;
+	return 0;
 }
 
 static int load_chunks(struct ckpt_checkpoint *c,
@@ -225,9 +232,6 @@ static int load_chunks(struct ckpt_checkpoint *c,
 
 void cks_chunks_free(struct cks_chunks *k)
 {
-	if (!k)
-		return;
-	ckf_layout_fini(&k->layout);
 	free(k);
 }
 

@@ -34,12 +34,11 @@ struct commit {
 
 /* ---- may the name be used? ---- */
 
-/* @st lies at the first @len bytes of the path; @last: all of it. */
-static int judge(const struct commit *c, const struct stat *st, int len,
-		 bool last, struct ckpt_err *err)
+/* @st lies at the first @len bytes of @path; @last: all of it. */
+static int judge(const char *store, const char *path, const struct stat *st,
+		 int len, bool last, bool replace, struct ckpt_err *err)
 {
-	const char *name = c->st->name;
-	const char *part = c->to + strlen("checkpoints/");
+	const char *name = path + strlen("checkpoints/");
 	int part_len = len - (int)strlen("checkpoints/");
 
 	if (!last && S_ISDIR(st->st_mode))
@@ -47,46 +46,44 @@ static int judge(const struct commit *c, const struct stat *st, int len,
 	if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode))
 		return ckb_err(err, CKPT_EEXIST, "'%s/%.*s' is neither a "
 			       "checkpoint nor a run: '%s' cannot be saved "
-			       "there", c->st->s->path, len, c->to, name);
+			       "there", store, len, path, name);
 	if (!last)
 		return ckb_err(err, CKPT_EEXIST, "'%.*s' is a checkpoint, so "
-			       "'%s' cannot be saved below it", part_len, part,
+			       "'%s' cannot be saved below it", part_len, name,
 			       name);
 	if (S_ISDIR(st->st_mode))
 		return ckb_err(err, CKPT_EEXIST, "'%s' is a run, a folder of "
 			       "checkpoints: give the checkpoint a name in it",
 			       name);
-	if (c->replace)
+	if (replace)
 		return 0;
-	return ckb_err(err, CKPT_EEXIST, "checkpoint '%s' exists already",
-		       name);
+	return ckb_err(err, CKPT_EEXIST, "checkpoint '%s' exists already; "
+		       "name another, or ask to replace it", name);
 }
 
-/* Look at each component in turn, so that no link is followed. */
-static int check_name(const struct commit *c, struct ckpt_err *err)
+int cks_name_free(struct ckpt_store *s, const char *name, bool replace,
+		  struct ckpt_err *err)
 {
-	struct ckpt_store *s = c->st->s;
-	char path[CKS_NAME_PATH_BYTES];
+	char path[CKS_NAME_PATH_BYTES], part[CKS_NAME_PATH_BYTES];
 	struct stat st;
 	int rc;
 
-	snprintf(path, sizeof(path), "%s", c->to);
-	for (char *at = path + strlen("checkpoints/");;) {
-		char *slash = strchr(at, '/');
-
-		if (slash)
-			*slash = '\0';
-		rc = s->sys->fstatat(s->sys, s->dirfd, path, &st);
+	cks_name_path(path, name);
+	/* each component in turn, so that no link is followed */
+	for (size_t len = strlen("checkpoints/");; len++) {
+		len += strcspn(path + len, "/");
+		snprintf(part, sizeof(part), "%.*s", (int)len, path);
+		rc = s->sys->fstatat(s->sys, s->dirfd, part, &st);
 		if (rc == -ENOENT)
 			return 0;
 		if (rc < 0)
 			return ckb_err_sys(err, -rc, "cannot look at '%s/%s'",
-					   s->path, path);
-		rc = judge(c, &st, (int)strlen(path), !slash, err);
-		if (rc < 0 || !slash)
+					   s->path, part);
+		bool last = path[len] == '\0';
+
+		rc = judge(s->path, path, &st, (int)len, last, replace, err);
+		if (rc < 0 || last)
 			return rc;
-		*slash = '/';
-		at = slash + 1;
 	}
 }
 
@@ -137,7 +134,7 @@ static int explain(const struct commit *c, int sys_errno, struct ckpt_err *err)
 	struct ckpt_err mine = { 0 };
 	struct stat st;
 
-	if (check_name(c, &mine) == CKPT_EEXIST) {
+	if (cks_name_free(s, c->st->name, c->replace, &mine) == CKPT_EEXIST) {
 		if (err)
 			*err = mine;
 		return CKPT_EEXIST;
@@ -169,6 +166,22 @@ static int publish(const struct commit *c, struct ckpt_err *err)
 	return explain(c, -rc, err);
 }
 
+/* Take back the run folders of a checkpoint that did not come; one that holds
+ * anything stays. */
+static void drop_runs(const struct commit *c)
+{
+	struct ckpt_store *s = c->st->s;
+	char path[CKS_NAME_PATH_BYTES];
+	char *slash;
+
+	snprintf(path, sizeof(path), "%s", c->folder);
+	while ((slash = strrchr(path, '/')) != NULL) {
+		if (s->sys->unlinkat(s->sys, s->dirfd, path, AT_REMOVEDIR) < 0)
+			break;
+		*slash = '\0';
+	}
+}
+
 static int make_run(const struct commit *c, struct ckpt_err *err)
 {
 	struct ckpt_err mine = { 0 };
@@ -189,7 +202,7 @@ static int settle(const struct commit *c, struct ckpt_err *err)
 	struct ckpt_store *s = c->st->s;
 	struct ckpt_err mine = { 0 };
 
-	if (ckb_sync_dir(s->sys, s->dirfd, c->folder, &mine) == 0)
+	if (ckb_sync_dir_surely(s->sys, s->dirfd, c->folder, &mine) == 0)
 		return 0;
 	c->st->keep = true;
 	ckb_err(err, CKPT_EUNSURE, "checkpoint '%s' is published and visible, "
@@ -210,7 +223,7 @@ int cks_stage_commit(struct cks_stage *st, const void *manifest, size_t len,
 	cks_name_path(c.to, st->name);
 	snprintf(c.folder, sizeof(c.folder), "%.*s",
 		 (int)(strrchr(c.to, '/') - c.to), c.to);
-	int rc = check_name(&c, err);
+	int rc = cks_name_free(s, st->name, replace, err);
 
 	if (rc < 0)
 		return rc;
@@ -220,6 +233,7 @@ int cks_stage_commit(struct cks_stage *st, const void *manifest, size_t len,
 	if (rc == 0)
 		rc = publish(&c, err);
 	if (rc < 0) {
+		drop_runs(&c);
 		/* so that the caller may try again, replacing */
 		(void)s->sys->unlinkat(s->sys, s->dirfd, c.from, 0);
 		return rc;

@@ -78,7 +78,8 @@ static int look_at(void *ctx, const char *name, unsigned char type)
 		return ckb_err(l->err, CKPT_EEXIST, "'%s' is a ckptfs store "
 			       "already", l->path);
 	if (strncmp(name, TEMP_PREFIX, strlen(TEMP_PREFIX)) == 0 &&
-	    strlen(name) < TEMP_BYTES) {
+	    strlen(name) == TEMP_BYTES - 1 &&
+	    strspn(name + strlen(TEMP_PREFIX), "0123456789abcdef") == 16) {
 		memcpy(l->temp, name, strlen(name) + 1);
 		return 0;
 	}

@@ -234,6 +234,7 @@ int ckpt_store_list(struct ckpt_store *s, const char *run, ckpt_list_fn fn,
 struct walk {
 	struct ckpt_store *s;
 	cks_walk_fn fn;
+	cks_unread_fn unread;
 	void *ctx;
 	struct ckpt_err *err;
 	char name[CKB_NAME_MAX + 1]; /* of the folder being walked */
@@ -243,11 +244,18 @@ struct walk {
 static int walk_folder(struct walk *w)
 {
 	CKB_CLEANUP(names_fini) struct names n = { .s = w->s, .run = w->name };
+	struct ckpt_err why = { 0 };
 	size_t len = strlen(w->name);
-	int rc = names_read(&n, w->err);
+	int rc = names_read(&n, &why);
 
 	if (rc == CKPT_ENOENT)
 		return 0; /* removed meanwhile */
+	if (rc == CKPT_EPERM && w->unread) {
+		w->unread(w->ctx, w->name, &why);
+		return 0;
+	}
+	if (rc < 0 && w->err)
+		*w->err = why;
 	for (size_t i = 0; rc == 0 && i < n.count; i++) {
 		snprintf(w->name + len, sizeof(w->name) - len, "%s%s",
 			 len ? "/" : "", n.list[i].text);
@@ -258,10 +266,11 @@ static int walk_folder(struct walk *w)
 	return rc;
 }
 
-int cks_store_walk(struct ckpt_store *s, cks_walk_fn fn, void *ctx,
-		   struct ckpt_err *err)
+int cks_store_walk(struct ckpt_store *s, cks_walk_fn fn,
+		   cks_unread_fn unread, void *ctx, struct ckpt_err *err)
 {
-	struct walk w = { .s = s, .fn = fn, .ctx = ctx, .err = err };
+	struct walk w = { .s = s, .fn = fn, .unread = unread, .ctx = ctx,
+			  .err = err };
 
 	return walk_folder(&w);
 }
@@ -289,11 +298,16 @@ static int last_one(void *ctx, const char *name)
 	return 0;
 }
 
+static void last_unread(void *ctx, const char *run, const struct ckpt_err *why)
+{
+	skip(((struct last *)ctx)->s, run, why->message);
+}
+
 int cks_store_last_seq(struct ckpt_store *s, uint64_t *out,
 		       struct ckpt_err *err)
 {
 	struct last l = { .s = s };
-	int rc = cks_store_walk(s, last_one, &l, err);
+	int rc = cks_store_walk(s, last_one, last_unread, &l, err);
 
 	if (rc == 0)
 		*out = l.seq;

@@ -65,10 +65,13 @@ static int bad_chunk(const struct job *j, const struct ckf_chunk_entry *e,
 	if (why->code == CKPT_ECORRUPT && why->sys_errno == 0)
 		cks_bad_note(cks_checkpoint_store(j->ckpt), pack, e->off,
 			     e->digest, why->message);
-	return ckb_err(err, why->code, "%s, box %s, pack %s, offset %ju: %s",
-		       cks_where(where, j->ckpt, j->tensor),
-		       ckt_box_text(text, sizeof(text), &box), path,
-		       (uintmax_t)e->off, why->message);
+	ckb_err(err, why->code, "%s, box %s, pack %s, offset %ju: %s",
+		cks_where(where, j->ckpt, j->tensor),
+		ckt_box_text(text, sizeof(text), &box), path,
+		(uintmax_t)e->off, why->message);
+	if (err)
+		err->sys_errno = why->sys_errno;
+	return why->code;
 }
 
 /* A chunk being read: the cell pinned last, while runs stay in it. */

@@ -120,8 +120,13 @@ static int put_folder(struct job *j, const char *folder)
 {
 	const struct ckb_sys *sys = j->s->sys;
 	struct packs p = { .folder = folder };
-	int rc = sys->list(sys, j->s->dirfd, folder, collect_pack, &p);
+	/* a pack may have been moved here a moment ago: what a save is offered
+	 * must be there after a power loss too (S2) */
+	int rc = ckb_sync_dir(sys, j->s->dirfd, folder, j->err);
 
+	if (rc < 0)
+		return rc;
+	rc = sys->list(sys, j->s->dirfd, folder, collect_pack, &p);
 	if (rc < 0)
 		rc = ckb_err_sys(j->err, -rc, "cannot read folder '%s/%s'",
 				 j->s->path, folder);
@@ -154,6 +159,7 @@ static int put_packs(struct job *j)
 				   j->s->path);
 	if (names.failed)
 		return ckb_err_nomem(j->err);
+	rc = ckb_sync_dir(sys, j->s->dirfd, "packs", j->err);
 	for (size_t at = 0; rc == 0 && at < names.len; at += 2) {
 		char folder[] = "packs/ab";
 
@@ -189,6 +195,15 @@ static int put_checkpoint(void *ctx, const char *name)
 	return rc;
 }
 
+static void unread_run(void *ctx, const char *run, const struct ckpt_err *why)
+{
+	struct job *j = ctx;
+
+	j->result->skipped_count++;
+	ckb_log(CKB_WARN, "store '%s': run '%s' is passed over: %s", j->s->path,
+		run, why->message);
+}
+
 static int fill(struct job *j)
 {
 	int rc = ckq_index_begin(j->index, true, j->err);
@@ -198,7 +213,8 @@ static int fill(struct job *j)
 		return rc;
 	rc = put_packs(j);
 	if (rc == 0)
-		rc = cks_store_walk(j->s, put_checkpoint, j, j->err);
+		rc = cks_store_walk(j->s, put_checkpoint, unread_run, j,
+				    j->err);
 	if (rc < 0) {
 		(void)!ckq_index_end(j->index, false, NULL);
 		return rc;
@@ -242,8 +258,9 @@ int ckpt_store_reindex(struct ckpt_store *s, struct ckpt_reindex_result *out,
 	if (rc < 0)
 		return rc;
 	rc = try(&j);
-	/* what SQLite cannot use is given up: it is a cache */
-	if (rc < 0 && j.failed &&
+	/* a damaged one is given up: it is a cache. Not one that is in use by
+	 * another, whose chunks would be lost with it */
+	if (rc == CKPT_ECORRUPT && j.failed &&
 	    ckq_index_remove(s->index_path, NULL) == 0)
 		rc = try(&j);
 	if (rc == 0)

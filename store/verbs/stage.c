@@ -400,26 +400,13 @@ static int move_pack(struct cks_stage *st, const uint8_t uuid[16],
 }
 
 int cks_stage_publish(struct cks_stage *st, struct ckc_pack_writer *w,
-		      bool *out_used, struct ckpt_err *err)
+		      struct ckpt_err *err)
 {
-	const struct ckb_sys *sys = st->s->sys;
-	bool used = ckc_pack_records(w) > 0;
-	char path[CKS_STAGE_PATH_BYTES];
 	uint8_t uuid[CKPT_UUID_BYTES];
-	int rc = 0;
 
 	memcpy(uuid, ckc_pack_writer_uuid(w), CKPT_UUID_BYTES);
-	if (used)
-		rc = ckc_pack_seal(w, err);
+	int rc = ckc_pack_seal(w, err);
+
 	ckc_pack_writer_close(w);
-	if (rc == 0 && used)
-		rc = move_pack(st, uuid, err);
-	if (rc == 0 && !used) {
-		pack_file(path, st, uuid);
-		/* else cks_stage_close() tries again */
-		(void)sys->unlinkat(sys, st->s->dirfd, path, 0);
-	}
-	if (rc == 0)
-		*out_used = used;
-	return rc;
+	return rc == 0 ? move_pack(st, uuid, err) : rc;
 }

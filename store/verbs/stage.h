@@ -30,10 +30,14 @@ bool cks_stage_reusable(const struct cks_stage *st, const uint8_t pack[16],
 CKB_MUST int cks_stage_pack(struct cks_stage *st, struct ckc_pack_writer **out,
 			    struct ckpt_err *err);
 
-/* Seal @w, move it to packs/ab/, sync both folders. @w is closed in any case.
- * A pack without records is dropped: *out_used says which. */
+/* Seal @w (one record at least), move it to packs/ab/, sync both folders. @w
+ * is closed in any case. */
 CKB_MUST int cks_stage_publish(struct cks_stage *st, struct ckc_pack_writer *w,
-			       bool *out_used, struct ckpt_err *err);
+			       struct ckpt_err *err);
+
+/* May @name be taken? 0, or CKPT_EEXIST: what lies there, or on the way. */
+CKB_MUST int cks_name_free(struct ckpt_store *s, const char *name,
+			   bool replace, struct ckpt_err *err);
 
 /* Publish @manifest as checkpoint @name. EEXIST with our own manifest is
  * success (retransmitted link). CKPT_EEXIST: taken by another. CKPT_EUNSURE:

@@ -383,8 +383,11 @@ void cks_bad_note(struct ckpt_store *s, const uint8_t pack[16], uint64_t off,
 	ckb_hex(hex, digest, CKPT_DIGEST_BYTES);
 	ckb_buf_printf(&text, "sha256 %s\n%s\n", hex, why);
 	int rc = text.failed ? ckb_err_nomem(&err)
-			     : ckb_write_file(s->sys, s->dirfd, path, text.data,
-					      text.len, &err);
+			     : ckb_make_dirs(s->sys, s->dirfd, "bad", &err);
+
+	if (rc == 0)
+		rc = ckb_write_file(s->sys, s->dirfd, path, text.data,
+				    text.len, &err);
 
 	/* the name alone is the note: a torn text does no harm */
 	if (rc == 0)

@@ -39,13 +39,18 @@ void cks_bad_note(struct ckpt_store *s, const uint8_t pack[16], uint64_t off,
 CKB_MUST int cks_store_last_seq(struct ckpt_store *s, uint64_t *out,
 				struct ckpt_err *err);
 
-/* Every checkpoint, depth first, names sorted by bytes. @fn non-zero stops. */
+/* Every checkpoint, depth first, names sorted by bytes. Non-zero of @fn stops.
+ * @unread is told of a run that may not be opened and the walk goes on; when it
+ * is NULL, that ends it. */
 typedef int (*cks_walk_fn)(void *ctx, const char *name);
-CKB_MUST int cks_store_walk(struct ckpt_store *s, cks_walk_fn fn, void *ctx,
+typedef void (*cks_unread_fn)(void *ctx, const char *run,
+			      const struct ckpt_err *why);
+CKB_MUST int cks_store_walk(struct ckpt_store *s, cks_walk_fn fn,
+			    cks_unread_fn unread, void *ctx,
 			    struct ckpt_err *err);
 
-/* What lies at checkpoints/@name ("": the top; @out_stat may be NULL). CKPT_ENOENT without
- * message: nothing. */
+/* What lies at checkpoints/@name ("": the top; @out_stat may be NULL).
+ * CKPT_ENOENT without message: nothing. */
 CKB_MUST int cks_name_stat(struct ckpt_store *s, const char *name,
 			   bool *out_is_run, struct stat *out_stat,
 			   struct ckpt_err *err);

@@ -28,7 +28,7 @@ static void begin_refuses_what_it_can_refuse(void **state)
 		{ { .name = "/x" }, CKPT_EINVAL, "/x" },
 		{ { .name = ".x" }, CKPT_EINVAL, ".x" },
 		{ { .name = "a\x80" }, CKPT_EINVAL, "\\x80" },
-		{ { .name = "old" }, CKPT_EEXIST, "'old' exists" },
+		{ { .name = "old" }, CKPT_EEXIST, "'old' exists already" },
 		{ { .name = "run" }, CKPT_EEXIST, "a run" },
 		{ { .name = "run", .replace = true }, CKPT_EEXIST, "a run" },
 		{ { .name = "old/b" }, CKPT_EEXIST, "'old' is a checkpoint" },
@@ -168,6 +168,8 @@ static void items_that_cannot_be_are_refused(void **state)
 		{ { .name = "x", .kind = 4 }, "no kind" },
 		{ { .name = "x", .kind = 1, .separator = "::" }, "separator" },
 		{ { .name = "x", .kind = 1, .separator = "\n" }, "separator" },
+		{ { .name = "x", .kind = 1, .separator = "\xa7" },
+		  "separator" },
 		{ { .name = "x", .kind = 1, .metadata = "1" }, "JSON object" },
 		{ { .name = "model", .kind = 2 }, "twice" },
 	};
@@ -660,11 +662,26 @@ static void calls_at_the_wrong_time_are_refused(void **state)
 	p = watch_provider(&w);
 	assert_code(ckpt_save_file(s, 0, "x", NULL, 4, &p, &err), CKPT_ESTATE);
 	assert_int_equal(w.released, 2);
+	assert_code(ckpt_save_wait(s, (enum ckpt_phase)3, &err), CKPT_EINVAL);
 	assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
 	assert_code(ckpt_save_start(s, &err), CKPT_ESTATE);
 	ckpt_save_free(s);
 	ckpt_save_free(NULL);
 	ckpt_writer_close(NULL);
+}
+
+/* What every save would fail with is told once, at open. */
+static void a_writer_that_cannot_save_is_not_opened(void **state)
+{
+	struct fix *f = *state;
+	struct ckpt_writer_opts o = { .size = sizeof(o), .zstd_level = 99,
+				      .codec = CKPT_CODEC_ZSTD };
+	struct ckpt_writer *w = NULL;
+	struct ckpt_err err = { 0 };
+
+	assert_code(ckpt_writer_open(f->store, &o, &w, &err), CKPT_EINVAL);
+	assert_says(err, "99");
+	assert_null(w);
 }
 
 static void a_save_aborted_before_its_start_stays_so(void **state)
@@ -729,6 +746,7 @@ int main(void)
 		TEST(a_failure_nobody_waited_for_is_logged_once),
 		TEST(a_name_taken_meanwhile_is_not_taken_again),
 		TEST(calls_at_the_wrong_time_are_refused),
+		TEST(a_writer_that_cannot_save_is_not_opened),
 		TEST(a_save_aborted_before_its_start_stays_so),
 		TEST(a_writer_with_open_saves_is_not_closed),
 	};

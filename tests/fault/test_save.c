@@ -15,6 +15,8 @@
 
 enum { SMALL = 5000, LARGE = 300000, KNOWN = 70000 };
 
+static const int errors[] = FAULT_ERRORS;
+
 /* ---- the body ---- */
 
 struct body {
@@ -151,26 +153,31 @@ static void forget(const struct fix *f, const char *name)
 
 /* @before: seed of what already has the name, or 0. Returns the calls that a
  * save makes. */
-static int sweep(struct fix *f, int error, enum when when, const char *name,
-		 uint32_t before)
+static int sweep(struct fix *f, int error, enum fault_when when,
+		 const char *name, uint32_t before)
 {
 	/* new bytes in each save: what is found needs fewer calls */
 	static uint32_t seed = 100;
 	int unsure = 0, failed = 0;
 
 	for (int n = 1;; n++) {
-		struct faulty sys = faulty_new(n, error, when);
+		struct fault_sys sys;
 		struct ckpt_err err = { 0 };
 		char each[64];
 		int fds = fix_fds();
 
-		sys.tag = (uint8_t)n;
+		fault_init(&sys);
+		sys.fail_at = n;
+		sys.error = error;
+		sys.when = when;
+		sys.tag = (uint8_t)++seed;
 		/* a new run each time, so that making it is met too */
 		snprintf(each, sizeof(each), before ? "%s" : "%s%d/1", name, n);
-		int rc = open_and_save(&sys.sys, f->path, each, ++seed,
+		int rc = open_and_save(&sys.sys, f->path, each, seed,
 				       before != 0, &err);
 
 		assert_int_equal(fix_fds(), fds);
+		assert_int_equal(fault_open_count(&sys), 0);
 		if (rc < 0 && (err.code != rc || !err.message[0]))
 			fail_msg("call %d: %d without its sentence", n, rc);
 		check_after(f->path, each, seed, before, rc);
@@ -180,7 +187,7 @@ static int sweep(struct fix *f, int error, enum when when, const char *name,
 			forget(f, each); /* a save looks at every checkpoint */
 		unsure += rc == CKPT_EUNSURE;
 		failed += rc < 0;
-		if (sys.left > 0) {
+		if (!sys.met) {
 			assert_int_equal(rc, 0);
 			assert_true(unsure >= 1); /* the last sync, at least */
 			assert_true(failed > 30);
@@ -199,9 +206,9 @@ static void a_save_is_whole_or_absent_whatever_fails(void **state)
 				&err));
 	/* the body is long enough to have met folders, packs, commit */
 	for (size_t e = 0; e < CKB_ARRAY_LEN(errors); e++)
-		assert_true(sweep(f, errors[e], BEFORE, "r", 0) > 60);
-	sweep(f, EIO, AFTER, "r", 0);
-	sweep(f, ENOENT, AFTER, "r", 0);
+		assert_true(sweep(f, errors[e], FAULT_BEFORE, "r", 0) > 60);
+	sweep(f, EIO, FAULT_AFTER, "r", 0);
+	sweep(f, ENOENT, FAULT_AFTER, "r", 0);
 	assert_ok(open_and_save(ckb_sys_real(), f->path, "r/more", 2, false,
 				&err));
 }
@@ -213,10 +220,10 @@ static void replacing_shows_the_old_or_the_new_whatever_fails(void **state)
 
 	assert_ok(open_and_save(ckb_sys_real(), f->path, "old/1", 1, false,
 				&err));
-	for (int when = BEFORE; when <= AFTER; when++) {
+	for (int when = FAULT_BEFORE; when <= FAULT_AFTER; when++) {
 		assert_ok(open_and_save(ckb_sys_real(), f->path, "cur", 50,
 					true, &err));
-		sweep(f, EIO, (enum when)when, "cur", 50);
+		sweep(f, EIO, (enum fault_when)when, "cur", 50);
 	}
 }
 
@@ -225,18 +232,20 @@ static void replacing_shows_the_old_or_the_new_whatever_fails(void **state)
 static void a_failed_pack_sync_fails_the_save_and_is_not_retried(void **state)
 {
 	struct fix *f = *state;
-	struct faulty sys = faulty_new(0, EIO, BEFORE);
+	struct fault_sys sys;
 	struct ckpt_err err = { 0 };
 
 	assert_ok(open_and_save(ckb_sys_real(), f->path, "old/1", 1, false,
 				&err));
 	int packs = fix_files(f, "packs");
 
-	sys.sync_of = ".pack";
+	fault_init(&sys);
+	fault_each(&sys, FAULT_FSYNC, ".pack");
 	assert_code(open_and_save(&sys.sys, f->path, "a", 2, false, &err),
 		    CKPT_EIO);
 	assert_int_equal(err.sys_errno, EIO);
-	assert_int_equal(sys.syncs_of, 1); /* S5 */
+	assert_int_equal(sys.calls, 1); /* S5 */
+	assert_int_equal(fault_open_count(&sys), 0);
 	assert_code(whole(f->store, "a", 2, &err), CKPT_ENOENT);
 	assert_int_equal(fix_files(f, "packs"), packs);
 	assert_int_equal(fix_files(f, "staging"), 0);
@@ -248,14 +257,16 @@ static void a_failed_pack_sync_fails_the_save_and_is_not_retried(void **state)
 static void an_unsure_save_is_visible_and_kept(void **state)
 {
 	struct fix *f = *state;
-	struct faulty sys = faulty_new(0, EIO, BEFORE);
+	struct fault_sys sys;
 	struct ckpt_err err = { 0 };
 
 	assert_ok(open_and_save(ckb_sys_real(), f->path, "old/1", 1, false,
 				&err));
-	sys.sync_of = "/checkpoints/run";
+	fault_init(&sys);
+	fault_each(&sys, FAULT_FSYNC, "/checkpoints/run");
 	assert_code(open_and_save(&sys.sys, f->path, "run/1", 2, false, &err),
 		    CKPT_EUNSURE);
+	assert_int_equal(fault_open_count(&sys), 0);
 	assert_says(err, "'run/1'");
 	assert_says(err, "visible");
 	assert_ok(whole(f->store, "run/1", 2, &err));
@@ -265,15 +276,17 @@ static void an_unsure_save_is_visible_and_kept(void **state)
 static void a_disk_that_fills_up_says_so(void **state)
 {
 	struct fix *f = *state;
+	struct fault_sys sys;
 	struct ckpt_err err = { 0 };
 
 	assert_ok(open_and_save(ckb_sys_real(), f->path, "old/1", 1, false,
 				&err));
-	struct faulty sys = faulty_new(0, EDQUOT, BEFORE);
-
-	sys.close_of = "/manifest"; /* NFS tells at close */
+	fault_init(&sys);
+	sys.error = EDQUOT;
+	fault_each(&sys, FAULT_CLOSE, "/manifest"); /* NFS tells at close */
 	assert_code(open_and_save(&sys.sys, f->path, "a", 2, false, &err),
 		    CKPT_ENOSPC);
+	assert_int_equal(fault_open_count(&sys), 0);
 	assert_says(err, "'a'");
 	assert_code(whole(f->store, "a", 2, &err), CKPT_ENOENT);
 }
@@ -281,13 +294,15 @@ static void a_disk_that_fills_up_says_so(void **state)
 static void short_writes_are_gone_on_with(void **state)
 {
 	struct fix *f = *state;
-	struct faulty sys = faulty_new(0, EIO, BEFORE);
+	struct fault_sys sys;
 	struct ckpt_err err = { 0 };
 
 	assert_ok(open_and_save(ckb_sys_real(), f->path, "old/1", 1, false,
 				&err));
-	sys.write_max = 1000;
+	fault_init(&sys);
+	sys.move_max = 1000;
 	assert_ok(open_and_save(&sys.sys, f->path, "a", 2, false, &err));
+	assert_int_equal(fault_open_count(&sys), 0);
 	assert_ok(whole(f->store, "a", 2, &err));
 }
 

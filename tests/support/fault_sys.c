@@ -2,13 +2,16 @@
 /*
  * fault_sys.c - see fault_sys.h.
  *
- * A failing call does nothing, but for close: as on Linux the descriptor is
- * gone whatever close answers.
+ * A failing close closes in any case: as on Linux the descriptor is gone
+ * whatever it answers. A failing open never opens, as nobody could close what
+ * it made.
  */
 #include "fault_sys.h"
 
-#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define OS ckb_sys_real()
 
@@ -17,12 +20,25 @@ static struct fault_sys *of(const struct ckb_sys *sys)
 	return (struct fault_sys *)(uintptr_t)sys;
 }
 
-/* 0, or the negative errno that this call must fail with. */
-static int fault(const struct ckb_sys *sys, enum fault_kind kind)
+static bool ends_with(int fd, const char *end)
+{
+	char link[64], path[4096];
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	ssize_t n = readlink(link, path, sizeof(path));
+	ssize_t len = (ssize_t)strlen(end);
+
+	return n >= len && memcmp(path + n - len, end, (size_t)len) == 0;
+}
+
+/* 0, or the negative errno that this call must fail with. @fd: -1 for none. */
+static int fault(const struct ckb_sys *sys, enum fault_kind kind, int fd)
 {
 	struct fault_sys *f = of(sys);
 
-	if (f->kinds && !(f->kinds & FAULT_BIT(kind)))
+	atomic_fetch_add(&f->made[kind], 1);
+	if ((f->kinds && !(f->kinds & FAULT_BIT(kind))) ||
+	    (f->path_end && !ends_with(fd, f->path_end)))
 		return 0;
 	int n = atomic_fetch_add(&f->calls, 1) + 1;
 
@@ -32,6 +48,17 @@ static int fault(const struct ckb_sys *sys, enum fault_kind kind)
 	atomic_store(&f->met, true);
 	return -f->error;
 }
+
+/* @call, unless it must fail. */
+#define FAIL_OR(kind, fd, call) \
+	do { \
+		int rc_ = fault(sys, kind, fd); \
+		if (rc_ == 0) \
+			return call; \
+		if (of(sys)->when == FAULT_AFTER) \
+			(void)call; \
+		return rc_; \
+	} while (0)
 
 static size_t few(const struct ckb_sys *sys, size_t len)
 {
@@ -43,7 +70,7 @@ static size_t few(const struct ckb_sys *sys, size_t len)
 static int f_openat(const struct ckb_sys *sys, int dirfd, const char *path,
 		    int flags, mode_t mode)
 {
-	int rc = fault(sys, FAULT_OPEN);
+	int rc = fault(sys, FAULT_OPEN, -1);
 
 	if (rc == 0)
 		rc = OS->openat(OS, dirfd, path, flags, mode);
@@ -54,7 +81,7 @@ static int f_openat(const struct ckb_sys *sys, int dirfd, const char *path,
 
 static int f_close(const struct ckb_sys *sys, int fd)
 {
-	int rc = fault(sys, FAULT_CLOSE);
+	int rc = fault(sys, FAULT_CLOSE, fd);
 
 	if (fd >= 0 && fd < FAULT_FD_MAX)
 		atomic_store(&of(sys)->open[fd], 0);
@@ -66,130 +93,110 @@ static int f_close(const struct ckb_sys *sys, int fd)
 static ssize_t f_pread(const struct ckb_sys *sys, int fd, void *dst,
 		       size_t len, uint64_t off)
 {
-	int rc = fault(sys, FAULT_READ);
-
-	return rc ? rc : OS->pread(OS, fd, dst, few(sys, len), off);
+	FAIL_OR(FAULT_READ, fd, OS->pread(OS, fd, dst, few(sys, len), off));
 }
 
 static ssize_t f_pwrite(const struct ckb_sys *sys, int fd, const void *src,
 			size_t len, uint64_t off)
 {
-	int rc = fault(sys, FAULT_WRITE);
+	int rc = fault(sys, FAULT_WRITE, fd);
 
-	return rc ? rc : OS->pwrite(OS, fd, src, few(sys, len), off);
+	if (rc == 0)
+		return OS->pwrite(OS, fd, src, few(sys, len), off);
+	if (of(sys)->when == FAULT_AFTER) /* half of it got there */
+		(void)OS->pwrite(OS, fd, src, len / 2, off);
+	return rc;
 }
 
 static int f_fsync(const struct ckb_sys *sys, int fd)
 {
-	int rc = fault(sys, FAULT_FSYNC);
-
-	return rc ? rc : OS->fsync(OS, fd);
+	FAIL_OR(FAULT_FSYNC, fd, OS->fsync(OS, fd));
 }
 
 static int f_fdatasync(const struct ckb_sys *sys, int fd)
 {
-	int rc = fault(sys, FAULT_FDATASYNC);
-
-	return rc ? rc : OS->fdatasync(OS, fd);
+	FAIL_OR(FAULT_FDATASYNC, fd, OS->fdatasync(OS, fd));
 }
 
 static int f_sync_range(const struct ckb_sys *sys, int fd, uint64_t off,
 			uint64_t len)
 {
-	int rc = fault(sys, FAULT_SYNC_RANGE);
-
-	return rc ? rc : OS->sync_range(OS, fd, off, len);
+	FAIL_OR(FAULT_SYNC_RANGE, fd, OS->sync_range(OS, fd, off, len));
 }
 
 static int f_fallocate(const struct ckb_sys *sys, int fd, uint64_t off,
 		       uint64_t len)
 {
-	int rc = fault(sys, FAULT_FALLOCATE);
-
-	return rc ? rc : OS->fallocate(OS, fd, off, len);
+	FAIL_OR(FAULT_FALLOCATE, fd, OS->fallocate(OS, fd, off, len));
 }
 
 static int f_ftruncate(const struct ckb_sys *sys, int fd, uint64_t len)
 {
-	int rc = fault(sys, FAULT_TRUNCATE);
-
-	return rc ? rc : OS->ftruncate(OS, fd, len);
+	FAIL_OR(FAULT_TRUNCATE, fd, OS->ftruncate(OS, fd, len));
 }
 
 static int f_mkdirat(const struct ckb_sys *sys, int dirfd, const char *path,
 		     mode_t mode)
 {
-	int rc = fault(sys, FAULT_MKDIR);
-
-	return rc ? rc : OS->mkdirat(OS, dirfd, path, mode);
+	FAIL_OR(FAULT_MKDIR, -1, OS->mkdirat(OS, dirfd, path, mode));
 }
 
 static int f_linkat(const struct ckb_sys *sys, int from_dirfd,
 		    const char *from, int to_dirfd, const char *to)
 {
-	int rc = fault(sys, FAULT_LINK);
-
-	return rc ? rc : OS->linkat(OS, from_dirfd, from, to_dirfd, to);
+	FAIL_OR(FAULT_LINK, -1, OS->linkat(OS, from_dirfd, from, to_dirfd, to));
 }
 
 static int f_renameat(const struct ckb_sys *sys, int from_dirfd,
 		      const char *from, int to_dirfd, const char *to)
 {
-	int rc = fault(sys, FAULT_RENAME);
-
-	return rc ? rc : OS->renameat(OS, from_dirfd, from, to_dirfd, to);
+	FAIL_OR(FAULT_RENAME, -1,
+		OS->renameat(OS, from_dirfd, from, to_dirfd, to));
 }
 
 static int f_unlinkat(const struct ckb_sys *sys, int dirfd, const char *path,
 		      int flags)
 {
-	int rc = fault(sys, FAULT_UNLINK);
-
-	return rc ? rc : OS->unlinkat(OS, dirfd, path, flags);
+	FAIL_OR(FAULT_UNLINK, -1, OS->unlinkat(OS, dirfd, path, flags));
 }
 
 static int f_fstat(const struct ckb_sys *sys, int fd, struct stat *out)
 {
-	int rc = fault(sys, FAULT_STAT);
-
-	return rc ? rc : OS->fstat(OS, fd, out);
+	FAIL_OR(FAULT_STAT, fd, OS->fstat(OS, fd, out));
 }
 
 static int f_fstatat(const struct ckb_sys *sys, int dirfd, const char *path,
 		     struct stat *out)
 {
-	int rc = fault(sys, FAULT_STAT);
-
-	return rc ? rc : OS->fstatat(OS, dirfd, path, out);
+	FAIL_OR(FAULT_STAT, -1, OS->fstatat(OS, dirfd, path, out));
 }
 
 static int f_list(const struct ckb_sys *sys, int dirfd, const char *path,
 		  ckb_dirent_fn fn, void *ctx)
 {
-	int rc = fault(sys, FAULT_LIST);
-
-	return rc ? rc : OS->list(OS, dirfd, path, fn, ctx);
+	FAIL_OR(FAULT_LIST, -1, OS->list(OS, dirfd, path, fn, ctx));
 }
 
 static int f_flock(const struct ckb_sys *sys, int fd, int op)
 {
-	int rc = fault(sys, FAULT_FLOCK);
-
-	return rc ? rc : OS->flock(OS, fd, op);
+	FAIL_OR(FAULT_FLOCK, fd, OS->flock(OS, fd, op));
 }
 
 static int f_fs_magic(const struct ckb_sys *sys, int fd, uint64_t *out)
 {
-	int rc = fault(sys, FAULT_FS_MAGIC);
-
-	return rc ? rc : OS->fs_magic(OS, fd, out);
+	FAIL_OR(FAULT_FS_MAGIC, fd, OS->fs_magic(OS, fd, out));
 }
 
 static int f_random(const struct ckb_sys *sys, void *dst, size_t len)
 {
-	int rc = fault(sys, FAULT_RANDOM);
+	static atomic_uint drawn;
+	int rc = fault(sys, FAULT_RANDOM, -1);
+	unsigned n = atomic_fetch_add(&drawn, 1);
 
-	return rc ? rc : OS->random(OS, dst, len);
+	memset(dst, of(sys)->tag, len);
+	if (len > sizeof(n))
+		memcpy((char *)dst + len - sizeof(n), &n, sizeof(n));
+	return rc;
 }
 
 static int64_t f_now_ns(const struct ckb_sys *sys)
@@ -214,6 +221,15 @@ void fault_init(struct fault_sys *f)
 	};
 	f->fail_count = 1;
 	f->error = EIO;
+}
+
+void fault_each(struct fault_sys *f, enum fault_kind kind, const char *end)
+{
+	f->kinds = FAULT_BIT(kind);
+	f->path_end = end;
+	f->fail_at = 1;
+	f->fail_count = INT_MAX;
+	atomic_store(&f->calls, 0);
 }
 
 int fault_open_count(const struct fault_sys *f)

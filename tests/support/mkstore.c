@@ -167,10 +167,8 @@ static uint32_t pack_number(struct saving *s, const uint8_t uuid[16])
 
 static int publish(struct saving *s, struct ckpt_err *err)
 {
-	bool used;
-
-	return s->pack ? cks_stage_publish(s->stage, CKB_TAKE(s->pack), &used,
-					   err) : 0;
+	return s->pack ? cks_stage_publish(s->stage, CKB_TAKE(s->pack), err)
+		       : 0;
 }
 
 /* Write one chunk, or find it: place and pack into @e. */

@@ -207,8 +207,13 @@ enum ckpt_check_depth {
 	CKPT_CHECK_FULL = 2,  /* and every raw byte against its SHA-256 */
 };
 
-/** One damage found, and where. Fields that do not apply are NULL or zero. */
+/**
+ * One damage found, and where. Fields that do not apply are NULL or zero.
+ * @code CKPT_EPERM and CKPT_EVERSION: no damage is known, but this part could
+ * not be looked at.
+ */
 struct ckpt_damage {
+	int code;
 	const char *checkpoint;
 	const char *item;
 	const char *tensor;    /* tensor_len bytes */
@@ -234,6 +239,7 @@ struct ckpt_check_result {
 	uint64_t chunk_count;  /* each record once */
 	uint64_t bytes;        /* stored bytes looked at */
 	uint64_t damage_count;
+	uint64_t unread_count; /* may not be read, or of a newer version */
 };
 
 /**
@@ -242,7 +248,8 @@ struct ckpt_check_result {
  * Damage is a finding, not a failure: the call goes on and returns 0. Chunks
  * found bad are noted in bad/ (S6) unless the store was opened read-only.
  *
- * Returns:     0, see @out; CKPT_ENOENT, CKPT_EIO, CKPT_EPERM.
+ * Returns:     0, see @out; CKPT_EINVAL; CKPT_ENOENT, no such checkpoint;
+ *              CKPT_EIO, the store's folders cannot be listed; CKPT_ENOMEM.
  */
 CKPT_API CKPT_MUST int ckpt_store_check(struct ckpt_store *store,
 					const char *name,

@@ -118,7 +118,9 @@ FIX struct ckq_tensor sample_tensor(unsigned i, uint8_t *chunks)
 	r.has_layout = i == 1;
 	r.has_alias = i == 5;
 	r.stats.value_class = i < 7 ? CKPT_VALUES_FLOAT : CKPT_VALUES_NONE;
-	r.stats.count = i;
+	r.stats.count = 1;
+	for (uint32_t d = 0; d < r.shape.ndim; d++)
+		r.stats.count *= r.shape.dim[d];
 	r.stats.sum = 0.5 * i;
 	r.media_type = i == 7 ? "text/plain" : i == 8 ? "" : NULL;
 	return r;

@@ -2,6 +2,7 @@
 /* test_build.c - the file that comes out: header, page checksums, the same
  * bytes for the same input, and SQLite's and Python's opinion of it. */
 #include <malloc.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "manifest_fixture.h"
@@ -192,6 +193,32 @@ static void equal_layouts_are_kept_once(void **state)
 	ckq_build_free(b);
 }
 
+/* SQLite would take a NULL in its place and not tell. */
+static void a_row_of_a_gigabyte_is_refused(void **state)
+{
+	struct ckpt_err err = { 0 };
+	struct ckq_build *b = fresh();
+	size_t len = 12500001 * CKF_CHUNK_ENTRY_BYTES;
+	void *chunks = mmap(NULL, len, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS |
+			    MAP_NORESERVE, -1, 0);
+	struct ckq_tensor t = { .name = "w", .name_len = 1,
+				.dtype = CKPT_U8, .chunks = chunks,
+				.chunks_len = len };
+	uint64_t id;
+
+	(void)state;
+	assert_true(chunks != MAP_FAILED);
+	assert_ok(ckq_build_item(b, "i", CKPT_ITEM_TENSORS, ".", NULL, &err));
+	assert_code(ckq_build_tensor(b, &t, &err), CKPT_ELIMIT);
+	assert_says("'w'");
+	assert_code(ckq_build_layout(b, chunks, len, &id, &err), CKPT_ELIMIT);
+	/* and the next row is none the worse */
+	t.chunks_len = CKF_CHUNK_ENTRY_BYTES;
+	assert_ok(ckq_build_tensor(b, &t, &err));
+	ckq_build_free(b);
+	munmap(chunks, len);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -202,6 +229,7 @@ int main(void)
 		cmocka_unit_test(numbers_of_2_to_the_63_are_refused),
 		cmocka_unit_test(names_that_repeat_are_refused_by_name),
 		cmocka_unit_test(equal_layouts_are_kept_once),
+		cmocka_unit_test(a_row_of_a_gigabyte_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, fix_setup, fix_teardown);

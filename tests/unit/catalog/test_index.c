@@ -321,8 +321,9 @@ static void damage_met_under_way_heals_at_the_next_open(void **state)
 		digest_of(digest, i);
 		int rc = ckq_index_find(f->ix, digest, &p, &err);
 
-		assert_true(rc == 0 || rc == CKPT_ENOENT || rc == CKPT_EIO);
-		failed += rc == CKPT_EIO;
+		assert_true(rc == 0 || rc == CKPT_ENOENT ||
+			    rc == CKPT_ECORRUPT);
+		failed += rc == CKPT_ECORRUPT;
 	}
 	assert_true(failed > 0);
 	reopen(f, store_uuid, true);

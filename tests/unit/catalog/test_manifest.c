@@ -210,6 +210,8 @@ static const struct {
 	{ "UPDATE checkpoint SET saved_as='../../etc/passwd'", "facts", 0 },
 	{ "UPDATE checkpoint SET saved_as=''", "facts", 0 },
 	{ "UPDATE checkpoint SET metadata=CAST(x'ff' AS TEXT)", "facts", 0 },
+	{ "UPDATE checkpoint SET metadata='{} {}'", "facts", 0 },
+	{ "UPDATE checkpoint SET metrics='[1]'", "facts", 0 },
 	{ "UPDATE checkpoint SET writer=CAST(x'610062' AS TEXT)", "facts", 0 },
 };
 

@@ -227,6 +227,11 @@ static const struct change changes[] = {
 	{ TENSOR, "UPDATE tensor SET stats=x'00' WHERE id=2", "statistics" },
 	{ TENSOR, "UPDATE tensor SET stats=CAST(x'09' || substr(stats, 2) AS "
 		  "BLOB) WHERE id=2", "statistics" },
+	{ TENSOR, "UPDATE tensor SET stats=CAST(substr(stats, 1, 8) || x'c9' "
+		  "|| substr(stats, 10) AS BLOB) WHERE id=2", "elements" },
+	{ TENSOR, "UPDATE tensor SET name=x'2e2e' WHERE id=7", "legal" },
+	{ TENSOR, "UPDATE tensor SET name=x'612f2f62' WHERE id=7", "legal" },
+	{ TENSOR, "UPDATE tensor SET name=x'610062' WHERE id=7", "legal" },
 	{ TENSOR, "UPDATE tensor SET root=x'00' WHERE id=2", "root" },
 	{ TENSOR, "UPDATE tensor SET root=x'' WHERE id=2", "root" },
 	{ TENSOR, "UPDATE tensor SET root=zeroblob(33) WHERE id=2", "root" },
@@ -248,8 +253,9 @@ static const struct change changes[] = {
 		  "substr(shape, 1, 8) AS BLOB) FROM tensor WHERE id=0) WHERE "
 		  "id=5", "alias" },
 	{ TENSOR, "UPDATE tensor SET alias_of=5, chunks=NULL, dtype='F32', "
-		  "bytes=800, shape=(SELECT shape FROM tensor WHERE id=0) "
-		  "WHERE id=6", "alias" },
+		  "bytes=800, shape=(SELECT shape FROM tensor WHERE id=0), "
+		  "stats=(SELECT stats FROM tensor WHERE id=0) WHERE id=6",
+	  "alias" },
 };
 
 static void rows_that_break_a_rule_are_not_handed_out(void **state)
@@ -266,6 +272,10 @@ static const struct change types[] = {
 	{ ITEM, "UPDATE item SET kind=NULL WHERE id=1", "malformed" },
 	{ ITEM, "UPDATE item SET separator=NULL WHERE id=1", "malformed" },
 	{ ITEM, "UPDATE item SET metadata=x'7b7d' WHERE id=1", "malformed" },
+	{ ITEM, "UPDATE item SET metadata='[]' WHERE id=1", "malformed" },
+	{ ITEM, "UPDATE item SET metadata='{' WHERE id=1", "malformed" },
+	{ ITEM, "UPDATE item SET metadata='{\"a\": \"' || "
+		"hex(zeroblob(9000000)) || '\"}' WHERE id=1", "malformed" },
 	{ PACK, "UPDATE pack SET uuid=NULL WHERE id=1", "malformed" },
 	{ PACK, "UPDATE pack SET uuid='0123456789abcdef' WHERE id=1",
 	  "malformed" },

@@ -210,7 +210,6 @@ FIX int fix_pack(struct cks_stage *st, uint64_t seq, uint8_t out_uuid[16],
 	uint8_t bytes[CHUNK_BYTES], digest[CKPT_DIGEST_BYTES];
 	struct ckc_pack_writer *w = NULL;
 	struct ckc_codec *codec = NULL;
-	bool used;
 	int rc = ckc_codec_new(CKF_CODEC_RAW, 0, &codec, err);
 
 	if (rc == 0)
@@ -229,7 +228,7 @@ FIX int fix_pack(struct cks_stage *st, uint64_t seq, uint8_t out_uuid[16],
 		ckc_pack_writer_close(w);
 		return rc;
 	}
-	return cks_stage_publish(st, w, &used, err);
+	return cks_stage_publish(st, w, err);
 }
 
 /* A whole save: stage, pack, manifest, commit, close. */

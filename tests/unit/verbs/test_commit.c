@@ -30,7 +30,8 @@ static void a_taken_name_is_not_replaced(void **state)
 
 	assert_ok(fix_save(f->store, "a", 1, false, &err));
 	assert_code(fix_save(f->store, "a", 2, false, &err), CKPT_EEXIST);
-	assert_string_equal(err.message, "checkpoint 'a' exists already");
+	assert_string_equal(err.message, "checkpoint 'a' exists already; "
+			    "name another, or ask to replace it");
 	assert_ok(fix_whole(f->store, "a", 1, &err));
 	assert_int_equal(fix_count(f->store, "staging"), 0);
 }

@@ -167,7 +167,6 @@ static void a_manifest_copy_is_no_chunk(void **state)
 	struct ckc_place c;
 	struct ckq_place p, got;
 	uint8_t bytes[CHUNK_BYTES], digest[32], pack[16];
-	bool used;
 	struct ckpt_err err = { 0 };
 
 	assert_ok(cks_stage_open(f->store, "m", attempt, &st, &err));
@@ -178,7 +177,7 @@ static void a_manifest_copy_is_no_chunk(void **state)
 	memcpy(pack, ckc_pack_writer_uuid(w), 16);
 	assert_ok(ckc_pack_append(w, CKF_RECORD_MANIFEST, codec, digest, bytes,
 				  sizeof(bytes), &c, &err));
-	assert_ok(cks_stage_publish(st, w, &used, &err));
+	assert_ok(cks_stage_publish(st, w, &err));
 	ckc_codec_free(codec);
 	cks_stage_close(st);
 	p = as_place(pack, &c);

@@ -160,6 +160,7 @@ static void foreign_contents_are_refused_by_name(void **state)
 		{ "checkpoints", "checkpoints/a", "'checkpoints', which is" },
 		{ NULL, "bad", "'bad', which is not empty" },
 		{ NULL, "ckptfs.json.of-somebody-with-a-long-name", "holds" },
+		{ NULL, "ckptfs.json.bak", "holds 'ckptfs.json.bak'" },
 		{ NULL, "new\nline", "new\\x0aline" },
 	};
 	struct place *p = *state;

@@ -64,7 +64,7 @@ static void names_are_sorted_by_bytes(void **state)
 			    "[2,3]]+x?* run/ \xc3\xa9");
 	assert_string_equal(names(f, "run"), "10 2 x/");
 	assert_string_equal(names(f, "run/x"), "1");
-	assert_ok(cks_store_walk(f->store, add_walk, &l, &err));
+	assert_ok(cks_store_walk(f->store, add_walk, NULL, &l, &err));
 	assert_string_equal(l.text, "10 9 Z a a.b b bs=8_data=[[1],[2,3]]+x?* "
 			    "run/10 run/2 run/x/1 \xc3\xa9");
 }
@@ -80,7 +80,7 @@ static void a_callback_stops_and_its_answer_comes_back(void **state)
 	assert_int_equal(ckpt_store_list(f->store, "", add, &l, &err), 77);
 	assert_string_equal(l.text, "a");
 	l = (struct listing){ .stop_after = 2 };
-	assert_int_equal(cks_store_walk(f->store, add_walk, &l, &err), 77);
+	assert_int_equal(cks_store_walk(f->store, add_walk, NULL, &l, &err), 77);
 	assert_string_equal(l.text, "a r/b");
 }
 
@@ -225,7 +225,7 @@ static void the_deepest_name_is_walked(void **state)
 		name[i] = i % 2 ? '/' : 'd';
 	name[CKB_NAME_MAX - 1] = '\0';
 	assert_ok(fix_save(f->store, name, 1, false, &err));
-	assert_ok(cks_store_walk(f->store, add_walk, &l, &err));
+	assert_ok(cks_store_walk(f->store, add_walk, NULL, &l, &err));
 	assert_string_equal(l.text, name);
 }
 

@@ -241,23 +241,6 @@ static void a_published_pack_leaves_staging_and_is_whole(void **state)
 	assert_true(fix_there(f, path));
 }
 
-static void a_pack_without_records_is_dropped(void **state)
-{
-	struct fix *f = *state;
-	struct cks_stage *st = stage(f, "a");
-	struct ckc_pack_writer *w;
-	bool used = true;
-	struct ckpt_err err = { 0 };
-
-	assert_ok(cks_stage_pack(st, &w, &err));
-	assert_int_equal(fix_count(f->store, st->dir), 3);
-	assert_ok(cks_stage_publish(st, w, &used, &err));
-	assert_false(used);
-	assert_int_equal(fix_count(f->store, st->dir), 2);
-	assert_int_equal(fix_count(f->store, "packs"), 0);
-	cks_stage_close(st);
-}
-
 static void closing_removes_what_was_staged(void **state)
 {
 	struct fix *f = *state;
@@ -289,7 +272,6 @@ int main(void)
 		TEST(staging_is_synced_before_condemned_is_read),
 		TEST(without_flock_saves_work),
 		TEST(a_published_pack_leaves_staging_and_is_whole),
-		TEST(a_pack_without_records_is_dropped),
 		TEST(closing_removes_what_was_staged),
 	};
 
