@@ -292,8 +292,7 @@ static int add(struct ckpt_save *s, struct ckw_tensor *t, uint64_t bytes,
 static int check_alias(const struct ckpt_save *s, struct ckw_tensor *t,
 		       const struct ckpt_tensor_desc *d, struct ckpt_err *err)
 {
-	size_t len = d->alias_of_len == SIZE_MAX ? strlen(d->alias_of)
-						 : d->alias_of_len;
+	size_t len = d->alias_of_len ? d->alias_of_len : strlen(d->alias_of);
 	char q[CKB_QUOTE_BYTES];
 
 	t->alias_of = len <= CKB_TENSOR_NAME_MAX
@@ -426,7 +425,7 @@ static int check_tensor_desc(const struct ckpt_tensor_desc *d, size_t *out_len,
 			       "%zu, not %zu", d->size, sizeof(*d));
 	if (!d->name)
 		return ckb_err(err, CKPT_EINVAL, "a tensor has no name");
-	*out_len = d->name_len == SIZE_MAX ? strlen(d->name) : d->name_len;
+	*out_len = d->name_len ? d->name_len : strlen(d->name);
 	/* before it is copied: a length that is no length ends here (S10) */
 	return *out_len <= CKB_TENSOR_NAME_MAX
 		       ? 0 : ckf_tensor_name(d->name, *out_len, err);

@@ -24,6 +24,8 @@
 
 #include "base/log.h"
 
+#define RUN_TRIES 8
+
 struct commit {
 	struct cks_stage *st;
 	bool replace;
@@ -166,20 +168,32 @@ static int publish(const struct commit *c, struct ckpt_err *err)
 	return explain(c, -rc, err);
 }
 
-/* Take back the run folders of a checkpoint that did not come; one that holds
- * anything stays. */
-static void drop_runs(const struct commit *c)
+/* How much of the folder's path is there? */
+static size_t runs_there(const struct commit *c)
 {
 	struct ckpt_store *s = c->st->s;
 	char path[CKS_NAME_PATH_BYTES];
+	struct stat st;
 	char *slash;
 
 	snprintf(path, sizeof(path), "%s", c->folder);
-	while ((slash = strrchr(path, '/')) != NULL) {
-		if (s->sys->unlinkat(s->sys, s->dirfd, path, AT_REMOVEDIR) < 0)
-			break;
+	while (s->sys->fstatat(s->sys, s->dirfd, path, &st) < 0 &&
+	       (slash = strrchr(path, '/')) != NULL)
 		*slash = '\0';
-	}
+	return strlen(path);
+}
+
+/* Take back the run folders, past the first @there bytes, of a checkpoint that
+ * did not come; one that holds anything stays. */
+static void drop_runs(const struct commit *c, size_t there)
+{
+	struct ckpt_store *s = c->st->s;
+	char path[CKS_NAME_PATH_BYTES];
+
+	snprintf(path, sizeof(path), "%s", c->folder);
+	while (strlen(path) > there &&
+	       s->sys->unlinkat(s->sys, s->dirfd, path, AT_REMOVEDIR) >= 0)
+		*strrchr(path, '/') = '\0';
 }
 
 static int make_run(const struct commit *c, struct ckpt_err *err)
@@ -213,6 +227,15 @@ static int settle(const struct commit *c, struct ckpt_err *err)
 	return CKPT_EUNSURE;
 }
 
+/* So that the caller may try again, replacing. */
+static int drop_staged(const struct commit *c, int rc)
+{
+	struct ckpt_store *s = c->st->s;
+
+	(void)s->sys->unlinkat(s->sys, s->dirfd, c->from, 0);
+	return rc;
+}
+
 int cks_stage_commit(struct cks_stage *st, const void *manifest, size_t len,
 		     bool replace, struct ckpt_err *err)
 {
@@ -227,16 +250,22 @@ int cks_stage_commit(struct cks_stage *st, const void *manifest, size_t len,
 
 	if (rc < 0)
 		return rc;
+	size_t there = runs_there(&c);
+
 	rc = put_manifest(&c, manifest, len, err);
-	if (rc == 0)
+	if (rc < 0)
+		return drop_staged(&c, rc);
+	/* another save, that failed, may take the run away in between */
+	for (int tries = 0; tries < RUN_TRIES; tries++) {
 		rc = make_run(&c, err);
-	if (rc == 0)
-		rc = publish(&c, err);
+		if (rc == 0)
+			rc = publish(&c, err);
+		if (rc != CKPT_ENOENT)
+			break;
+	}
 	if (rc < 0) {
-		drop_runs(&c);
-		/* so that the caller may try again, replacing */
-		(void)s->sys->unlinkat(s->sys, s->dirfd, c.from, 0);
-		return rc;
+		drop_runs(&c, there);
+		return drop_staged(&c, rc);
 	}
 	return settle(&c, err);
 }

@@ -67,6 +67,13 @@ static int any_name(void *ctx, const char *name, unsigned char type)
 	return 1;
 }
 
+static bool is_temp(const char *name)
+{
+	return strlen(name) == TEMP_BYTES - 1 &&
+	       strncmp(name, TEMP_PREFIX, strlen(TEMP_PREFIX)) == 0 &&
+	       strspn(strrchr(name, '.') + 1, "0123456789abcdef") == 16;
+}
+
 /* One name of the folder the store shall be made in. */
 static int look_at(void *ctx, const char *name, unsigned char type)
 {
@@ -77,10 +84,8 @@ static int look_at(void *ctx, const char *name, unsigned char type)
 	if (strcmp(name, CONFIG) == 0)
 		return ckb_err(l->err, CKPT_EEXIST, "'%s' is a ckptfs store "
 			       "already", l->path);
-	if (strncmp(name, TEMP_PREFIX, strlen(TEMP_PREFIX)) == 0 &&
-	    strlen(name) == TEMP_BYTES - 1 &&
-	    strspn(name + strlen(TEMP_PREFIX), "0123456789abcdef") == 16) {
-		memcpy(l->temp, name, strlen(name) + 1);
+	if (is_temp(name)) {
+		memcpy(l->temp, name, TEMP_BYTES);
 		return 0;
 	}
 	ckb_quote(q, sizeof(q), name, strlen(name));
@@ -207,15 +212,77 @@ static int sync_parent(const struct ckb_sys *sys, const char *path, bool made,
 	return rc;
 }
 
+/* No folder above @fd is a store: its runs are folders as well, and what lies
+ * in them is taken for checkpoints. A folder that may not be looked at ends the
+ * search. @fd is closed. */
+static int check_above(const struct ckb_sys *sys, int fd, const char *path,
+		       struct ckpt_err *err)
+{
+	struct stat here, above, st;
+	int rc = sys->fstat(sys, fd, &here);
+
+	while (rc >= 0) {
+		if (sys->fstatat(sys, fd, CONFIG, &st) == 0) {
+			rc = ckb_err(err, CKPT_EEXIST, "'%s' would lie inside "
+				     "another store; a checkpoint in that one "
+				     "is named STORE:NAME", path);
+			break;
+		}
+		int up = sys->openat(sys, fd, "..", O_RDONLY | O_DIRECTORY, 0);
+
+		if (up < 0)
+			break;
+		sys->close(sys, fd);
+		fd = up;
+		rc = sys->fstat(sys, fd, &above);
+		if (rc < 0 || (above.st_ino == here.st_ino &&
+			       above.st_dev == here.st_dev))
+			break; /* the root */
+		here = above;
+	}
+	sys->close(sys, fd);
+	return rc == CKPT_EEXIST ? rc : 0;
+}
+
+/* The folder that @path lies in, or will. */
+static int check_place(const struct ckb_sys *sys, const char *path,
+		       struct ckpt_err *err)
+{
+	CKB_BUF struct ckb_buf up = { 0 };
+
+	if (*path == '\0')
+		return ckb_err(err, CKPT_EINVAL, "the store's path is empty");
+	ckb_buf_puts(&up, path);
+	ckb_buf_puts(&up, "/..");
+	if (up.failed)
+		return ckb_err_nomem(err);
+	int fd = sys->openat(sys, AT_FDCWD, (const char *)up.data,
+			     O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd == -ENOENT) {
+		up.len = 0;
+		parent_of(&up, path);
+		if (up.failed)
+			return ckb_err_nomem(err);
+		fd = sys->openat(sys, AT_FDCWD, (const char *)up.data,
+				 O_RDONLY | O_DIRECTORY, 0);
+	}
+	if (fd == -ENOENT)
+		return ckb_err(err, CKPT_ENOENT, "cannot make folder '%s': the "
+			       "folder it lies in does not exist", path);
+	return fd < 0 ? 0 : check_above(sys, fd, path, err);
+}
+
 int cks_store_init_sys(const struct ckb_sys *sys, const char *path,
 		       struct ckpt_err *err)
 {
-	int rc = sys->mkdirat(sys, AT_FDCWD, path, 0777);
+	int rc = check_place(sys, path, err);
+
+	if (rc < 0)
+		return rc;
+	rc = sys->mkdirat(sys, AT_FDCWD, path, 0777);
 	bool made = rc == 0;
 
-	if (rc == -ENOENT)
-		return ckb_err(err, CKPT_ENOENT, "cannot make folder '%s': the "
-			       "folder it lies in does not exist", path);
 	if (rc < 0 && rc != -EEXIST)
 		return ckb_err_sys(err, -rc, "cannot make folder '%s'", path);
 	int fd = sys->openat(sys, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);

@@ -205,8 +205,7 @@ FIX struct ckpt_tensor_desc fix_desc(const char *name, enum ckpt_dtype dtype,
 {
 	return (struct ckpt_tensor_desc){
 		.size = sizeof(struct ckpt_tensor_desc), .name = name,
-		.name_len = SIZE_MAX, .dtype = dtype, .shape = shape,
-		.alias_of_len = SIZE_MAX,
+		.dtype = dtype, .shape = shape,
 	};
 }
 

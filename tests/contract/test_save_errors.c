@@ -261,7 +261,7 @@ struct bad_tensor {
 	const char *says[3];
 };
 
-#define NAMED(n) .name = n, .name_len = SIZE_MAX
+#define NAMED(n) .name = n
 #define NONE UINT64_MAX
 
 static const struct bad_tensor bad_tensors[] = {

@@ -265,6 +265,31 @@ static void short_writes_are_gone_on_with(void **state)
 	assert_ok(fix_whole(fix->store, "a", 1, &err));
 }
 
+/* S3: nothing of a failed save is visible, an empty run neither. */
+static void a_failed_link_leaves_no_run_behind(void **state)
+{
+	struct fix *fix = *state;
+	struct fault_sys f;
+	struct ckpt_err err = { 0 };
+	bool is_run;
+
+	assert_ok(fix_save(fix->store, "there/0", 1, false, &err));
+	assert_int_equal(fix_count(fix->store, "checkpoints"), 1);
+	fault_init(&f);
+	f.error = ENOSPC;
+	fault_each(&f, FAULT_LINK, NULL);
+	assert_code(open_and_save(&f, fix->path, "new/run/1", 1, false, &err),
+		    CKPT_ENOSPC);
+	fault_init(&f);
+	f.error = ENOSPC;
+	fault_each(&f, FAULT_LINK, NULL);
+	assert_code(open_and_save(&f, fix->path, "there/new/1", 1, false,
+				  &err), CKPT_ENOSPC);
+	assert_int_equal(fix_count(fix->store, "checkpoints"), 1);
+	assert_int_equal(fix_count(fix->store, "checkpoints/there"), 1);
+	assert_ok(cks_name_stat(fix->store, "there/0", &is_run, NULL, &err));
+}
+
 /* ---- reading ---- */
 
 static int ignore(void *ctx, const char *name)
@@ -323,6 +348,7 @@ int main(void)
 		TEST(where_folders_cannot_be_synced_a_save_is_unsure),
 		TEST(a_failed_close_of_the_manifest_publishes_nothing),
 		TEST(short_writes_are_gone_on_with),
+		TEST(a_failed_link_leaves_no_run_behind),
 		TEST(listing_fails_clearly_and_leaks_nothing),
 	};
 

@@ -202,7 +202,7 @@ static void fill_desc(struct ckpt_tensor_desc *d,
 {
 	memset(d, 0, sizeof(*d));
 	d->size = sizeof(*d);
-	d->name = t->name;
+	d->name = t->name_len ? t->name : "";
 	d->name_len = t->name_len;
 	d->dtype = (enum ckpt_dtype)t->dtype;
 	d->shape.ndim = t->ndim;
@@ -247,9 +247,9 @@ static int add_aliases(struct import *im, uint32_t item, struct ckpt_err *err)
 		if (!kept)
 			continue;
 		fill_desc(&desc, kept);
-		desc.name = p->key;
+		desc.name = p->key_len ? p->key : "";
 		desc.name_len = p->key_len;
-		desc.alias_of = kept->name;
+		desc.alias_of = kept->name_len ? kept->name : "";
 		desc.alias_of_len = kept->name_len;
 		rc = ckpt_save_tensor(im->save, item, &desc, NULL, err);
 		im->alias_count++;

@@ -39,7 +39,9 @@ struct ckpt_store_opts {
  *
  * Blocks:      for a few writes and syncs.
  * Durability:  on return 0 the store outlives power loss.
- * Returns:     0; CKPT_EEXIST, a store or something else is there; CKPT_EIO,
+ * Returns:     0; CKPT_EEXIST, a store or something else is there, or it
+ *              would lie inside another store; CKPT_ENOENT, nor is the folder
+ *              it lies in; CKPT_EINVAL, the path is empty; CKPT_EIO,
  *              CKPT_ENOSPC, CKPT_EPERM.
  */
 CKPT_API CKPT_MUST int ckpt_store_init(const char *path, struct ckpt_err *err);

@@ -113,9 +113,7 @@ FIX void tensor(struct fix *f, const char *name, enum ckpt_dtype dtype,
 	struct ckpt_err err = { 0 };
 	struct ckpt_provider p = { 0 };
 	struct ckpt_tensor_desc desc = { .size = sizeof(desc), .name = name,
-					 .name_len = SIZE_MAX, .dtype = dtype,
-					 .shape = shape,
-					 .alias_of_len = SIZE_MAX };
+					 .dtype = dtype, .shape = shape };
 
 	assert_ok(ckpt_provider_bytes(bytes, len, &p, &err));
 	assert_ok(ckpt_save_tensor(f->save, f->item, &desc, &p, &err));

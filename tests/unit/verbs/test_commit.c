@@ -242,6 +242,35 @@ static void of_two_saves_the_first_has_the_name(void **state)
 	ckpt_store_close(s);
 }
 
+/* A save that fails takes its empty run folder away; another that counted on
+ * the folder makes it again. */
+static int link_late_once(const struct ckb_sys *sys, int from_dirfd,
+			  const char *from, int to_dirfd, const char *to)
+{
+	static int calls;
+
+	(void)sys;
+	if (calls++ == 0)
+		assert_int_equal(unlinkat(to_dirfd, "checkpoints/r",
+					  AT_REMOVEDIR), 0);
+	return real->linkat(real, from_dirfd, from, to_dirfd, to);
+}
+
+static void a_run_taken_away_meanwhile_is_made_again(void **state)
+{
+	struct fix *f = *state;
+	struct ckb_sys sys = *ckb_sys_real();
+	struct ckpt_store *s;
+	struct ckpt_err err = { 0 };
+
+	real = ckb_sys_real();
+	sys.linkat = link_late_once;
+	assert_ok(cks_store_open_sys(&sys, f->path, NULL, &s, &err));
+	assert_ok(fix_save(s, "r/1", 1, false, &err));
+	assert_ok(fix_whole(s, "r/1", 1, &err));
+	ckpt_store_close(s);
+}
+
 /* `cp -al` of the store at the wrong moment gives the staged manifest a second
  * link: a lost race must not look won by it. */
 static void links_of_others_prove_nothing(void **state)
@@ -267,6 +296,7 @@ int main(void)
 		TEST(a_retransmitted_link_is_success),
 		TEST(a_retransmitted_rename_is_success),
 		TEST(of_two_saves_the_first_has_the_name),
+		TEST(a_run_taken_away_meanwhile_is_made_again),
 		TEST(links_of_others_prove_nothing),
 	};
 

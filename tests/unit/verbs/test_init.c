@@ -208,7 +208,28 @@ static void bad_places_are_refused(void **state)
 	fclose(f);
 	assert_code(ckpt_store_init(p->path, &err), CKPT_EEXIST);
 	assert_says(err, "is no folder");
-	assert_code(ckpt_store_init("", &err), CKPT_ENOENT);
+	assert_code(ckpt_store_init("", &err), CKPT_EINVAL);
+}
+
+static void a_store_is_not_made_inside_a_store(void **state)
+{
+	static const char *const below[] = {
+		"sub", "packs", "checkpoints/run", "packs/../new", "new/",
+	};
+	struct place *p = *state;
+	char path[400];
+	struct ckpt_err err = { 0 };
+
+	assert_ok(ckpt_store_init(p->path, &err));
+	make(p, "checkpoints/run");
+	for (size_t i = 0; i < CKB_ARRAY_LEN(below); i++) {
+		snprintf(path, sizeof(path), "%s/%s", p->path, below[i]);
+		assert_code(ckpt_store_init(path, &err), CKPT_EEXIST);
+		assert_says(err, "inside another store");
+		assert_says(err, below[i]);
+	}
+	snprintf(path, sizeof(path), "%s/new", p->path);
+	assert_int_equal(access(path, F_OK), -1);
 }
 
 static void a_relative_path_works(void **state)
@@ -240,6 +261,7 @@ int main(void)
 		TEST(foreign_contents_are_refused_by_name),
 		TEST(a_store_that_lost_its_config_is_not_made_over),
 		TEST(bad_places_are_refused),
+		TEST(a_store_is_not_made_inside_a_store),
 		TEST(a_relative_path_works),
 	};
 

@@ -172,8 +172,8 @@ CKPT_API CKPT_MUST int ckpt_save_item(struct ckpt_save *save,
 
 struct ckpt_tensor_desc {
 	size_t size;
-	const char *name;      /* UTF-8, NUL allowed, <= 64 KiB */
-	size_t name_len;       /* SIZE_MAX: strlen(name) */
+	const char *name;      /* UTF-8, <= 64 KiB; may be "" */
+	size_t name_len;       /* 0: strlen(name); else NUL is allowed */
 	enum ckpt_dtype dtype;
 	struct ckpt_shape shape; /* global shape */
 	const struct ckpt_box *boxes; /* what this process holds */
@@ -181,7 +181,7 @@ struct ckpt_tensor_desc {
 	uint32_t replica;      /* r of replicas that hold these boxes */
 	uint32_t replica_count; /* 0 or 1: not replicated */
 	const char *alias_of;  /* name of an earlier tensor of this item */
-	size_t alias_of_len;   /* SIZE_MAX: strlen */
+	size_t alias_of_len;   /* 0: strlen(alias_of) */
 };
 
 /**
