@@ -175,6 +175,7 @@ static void a_file_hides_a_folder_of_its_name(void **state)
 	size_t got;
 
 	assert_ok(mk_save(&mk, "c", files, CKB_ARRAY_LEN(files), NULL, &err));
+	free(mk.known);
 	assert_names(f, "c/files", "a|c/");
 	uint8_t *want = mk_bytes(&files[0], &len);
 	char *text = content_at(f, "c/files/a", &got);
