@@ -4,7 +4,8 @@
  *
  *	capture thread:  tile from its provider into a slot, statistics
  *	    | ring of slots: bounded, so a slow disk holds capture back (S9)
- *	store thread:    SHA-256, known already? encode, append, chunk entry
+ *	hash thread:     SHA-256
+ *	store thread:    known already? encode, append, chunk entry
  *	then, on the capture thread: manifest, last pack, commit
  *
  * Slots pass in order, so chunk entries and the merging of statistics follow
@@ -16,13 +17,14 @@
  * Nothing of a failed save becomes visible (S3, S4).
  *
  * Locks: ring.lock guards counts and the error; a slot belongs to one side at a
- * time. The store thread alone touches find, packs and chunk entries until it
+ * time. Each count is written by its own side. The store thread alone touches find, packs and chunk entries until it
  * is joined.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/limits.h"
+#include "chunk/digest.h"
 #include "pipeline.h"
 
 /* ---- the ring ---- */
@@ -55,12 +57,17 @@ struct ckw_slot *ckw_ring_slot(struct ckw_ring *r)
 	return slot;
 }
 
-void ckw_ring_fill(struct ckw_ring *r)
+static void ring_done(struct ckw_ring *r, uint64_t *done)
 {
 	pthread_mutex_lock(&r->lock);
-	r->filled++;
+	++*done;
 	pthread_cond_broadcast(&r->moved);
 	pthread_mutex_unlock(&r->lock);
+}
+
+void ckw_ring_fill(struct ckw_ring *r)
+{
+	ring_done(r, &r->filled);
 }
 
 static void ring_end(struct ckw_ring *r)
@@ -71,18 +78,33 @@ static void ring_end(struct ckw_ring *r)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* The next filled slot; NULL: no more come. */
-static struct ckw_slot *ring_take(struct ckw_ring *r)
+/* Slot @done, when the side before has come to @made > @done; NULL: no more
+ * come. */
+static struct ckw_slot *ring_next(struct ckw_ring *r, const uint64_t *made,
+				  const uint64_t *done)
 {
 	struct ckw_slot *slot = NULL;
 
 	pthread_mutex_lock(&r->lock);
-	while (r->filled == r->taken && !r->ended && r->err.code == 0)
+	while (*made == *done && r->err.code == 0 &&
+	       !(r->ended && r->filled == *done))
 		pthread_cond_wait(&r->moved, &r->lock);
-	if (r->err.code == 0 && r->filled != r->taken)
-		slot = &r->slots[r->taken % CKW_SLOTS];
+	if (r->err.code == 0 && *made != *done)
+		slot = &r->slots[*done % CKW_SLOTS];
 	pthread_mutex_unlock(&r->lock);
 	return slot;
+}
+
+static void *hash_side(void *arg)
+{
+	struct ckw_ring *r = arg;
+	struct ckw_slot *slot;
+
+	while ((slot = ring_next(r, &r->filled, &r->hashed)) != NULL) {
+		ckc_sha256(slot->data, slot->len, slot->digest);
+		ring_done(r, &r->hashed);
+	}
+	return NULL;
 }
 
 static void *store_side(void *arg)
@@ -90,17 +112,14 @@ static void *store_side(void *arg)
 	struct ckw_ring *r = arg;
 	struct ckw_slot *slot;
 
-	while ((slot = ring_take(r)) != NULL) {
+	while ((slot = ring_next(r, &r->hashed, &r->taken)) != NULL) {
 		struct ckpt_err err = { 0 };
 
 		if (ckw_put_slot(r->save, slot, &err) < 0) {
 			ckw_ring_fail(r, &err);
 			break;
 		}
-		pthread_mutex_lock(&r->lock);
-		r->taken++;
-		pthread_cond_broadcast(&r->moved);
-		pthread_mutex_unlock(&r->lock);
+		ring_done(r, &r->taken);
 	}
 	return NULL;
 }
@@ -133,23 +152,27 @@ static bool ring_init(struct ckw_ring *r, struct ckpt_save *s)
 static int move_bytes(struct ckpt_save *s, struct ckpt_err *err)
 {
 	struct ckw_ring r;
-	pthread_t store;
-	int rc = ring_init(&r, s) ? 0 : ckb_err_nomem(err);
+	pthread_t hash, store;
+	int rc = ring_init(&r, s) ? 0 : ckb_err_nomem(&r.err);
+	int hashing = -1, storing = -1;
 
-	if (rc == 0) {
-		rc = ckw_thread(&store, "ckpt-store", store_side, &r);
-		if (rc != 0)
-			rc = ckb_err_sys(err, rc, "cannot start a thread");
-	}
-	if (rc == 0) {
-		if (ckw_capture(&r))
-			ckw_set_state(s, CKW_CAPTURED, NULL);
-		ring_end(&r);
+	if (rc == 0)
+		hashing = ckw_thread(&hash, "ckpt-hash", hash_side, &r);
+	if (hashing == 0)
+		storing = ckw_thread(&store, "ckpt-store", store_side, &r);
+	if (rc == 0 && storing != 0)
+		rc = ckb_err_sys(&r.err, hashing ? hashing : storing,
+				 "cannot start a thread");
+	if (rc == 0 && ckw_capture(&r))
+		ckw_set_state(s, CKW_CAPTURED, NULL);
+	ring_end(&r);
+	if (hashing == 0)
+		pthread_join(hash, NULL);
+	if (storing == 0)
 		pthread_join(store, NULL);
-		rc = r.err.code;
-		if (rc < 0)
-			*err = r.err;
-	}
+	rc = r.err.code;
+	if (rc < 0)
+		*err = r.err;
 	ring_fini(&r);
 	return rc;
 }

@@ -7,7 +7,8 @@
 
 #define CKW_SLOTS 4u
 
-/* The bytes of one chunk on their way. */
+/* The bytes of one chunk on their way: filled by the capture side, then
+ * hashed, then stored. */
 struct ckw_slot {
 	uint8_t *data;           /* CKB_TILE_MAX_BYTES */
 	size_t len;
@@ -15,15 +16,17 @@ struct ckw_slot {
 	uint64_t tile;
 	uint32_t shard;          /* or CKF_WHOLE_TILE */
 	struct ckpt_stats stats; /* of these bytes */
+	uint8_t digest[CKPT_DIGEST_BYTES]; /* once hashed */
 };
 
-/* A slot belongs to the capture side until filled, then to the store side. */
+/* A slot belongs to the capture side until filled, to the hash side until
+ * hashed, then to the store side until taken. */
 struct ckw_ring {
 	struct ckpt_save *save;
 	struct ckw_slot slots[CKW_SLOTS];
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
-	uint64_t filled, taken;  /* counts; guard: lock */
+	uint64_t filled, hashed, taken; /* counts; guard: lock */
 	bool ended;              /* capture is through; guard: lock */
 	struct ckpt_err err;     /* first failure; guard: lock */
 };
