@@ -317,8 +317,10 @@ ckpt_tensor_find(const struct ckpt_checkpoint *c,
 		 const struct ckpt_item_info *item, const char *name,
 		 size_t name_len)
 {
-	struct ckpt_tensor_info key = { .item = (size_t)(item - c->items),
-					.name = name, .name_len = name_len };
+	struct ckpt_tensor_info key = {
+		.item = (size_t)(item - c->items), .name = name,
+		.name_len = name_len ? name_len : strlen(name),
+	};
 	size_t low = 0, high = c->tensor_count;
 
 	while (low < high) {

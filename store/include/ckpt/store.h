@@ -180,8 +180,8 @@ CKPT_API const struct ckpt_item_info *
 ckpt_item_find(const struct ckpt_checkpoint *ckpt, const char *name);
 
 /**
- * The entry called @name (@name_len bytes; NUL allowed) in @item, or NULL.
- * O(log n).
+ * The entry called @name in @item, or NULL. @name_len 0: strlen(@name); else
+ * NUL is allowed. O(log n).
  */
 CKPT_API const struct ckpt_tensor_info *
 ckpt_tensor_find(const struct ckpt_checkpoint *ckpt,
