@@ -70,14 +70,37 @@ void ckw_discard(struct ckpt_save *s)
 
 /* ---- begin ---- */
 
-/* "run/4000" -> 4000; a last component that is no number has no step, nor has
- * one that SQLite's 63 bits cannot hold. */
+/* The words that trainers put before the number. */
+static const char *const step_words[] = {
+	"global_step", "step", "checkpoint", "ckpt", "iteration", "iter",
+	"epoch",
+};
+
+/* Where the number of a name begins: after a word and '-', '_', '=' or none. */
+static const char *after_word(const char *s)
+{
+	for (size_t i = 0; i < CKB_ARRAY_LEN(step_words); i++) {
+		size_t len = strlen(step_words[i]);
+
+		if (strncmp(s, step_words[i], len) == 0) {
+			s += len;
+			return s + (*s && strchr("-_=", *s));
+		}
+	}
+	return s;
+}
+
+/* "run/4000", "run/step_4000" -> 4000; what else a name may be has no step, nor
+ * has a number that SQLite's 63 bits cannot hold. */
 static bool step_of(const char *name, uint64_t *out)
 {
 	const char *s = strrchr(name, '/');
 	uint64_t step = 0;
 
-	for (s = s ? s + 1 : name; *s; s++)
+	s = after_word(s ? s + 1 : name);
+	if (!*s)
+		return false;
+	for (; *s; s++)
 		if (*s < '0' || *s > '9' || !ckb_mul_u64(step, 10, &step) ||
 		    !ckb_add_u64(step, (uint64_t)(*s - '0'), &step) ||
 		    step > INT64_MAX)

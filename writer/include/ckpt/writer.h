@@ -130,7 +130,10 @@ CKPT_API void ckpt_provider_release(struct ckpt_provider *provider);
 struct ckpt_save_desc {
 	size_t size;
 	const char *name;      /* checkpoint name: "gpt2-125m/4000" */
-	bool has_step;         /* false: a last component of digits is used */
+	bool has_step;         /* false: taken from a last component that is a
+				  number, or step, global_step, checkpoint,
+				  ckpt, iteration, iter or epoch, then '-',
+				  '_', '=' or nothing, and a number */
 	uint64_t step;
 	const uint8_t *attempt; /* 16 random bytes all ranks share; NULL: solo */
 	const char *metadata;  /* JSON object or NULL */
