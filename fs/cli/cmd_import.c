@@ -130,7 +130,7 @@ static int run_import(const struct cli *cli, int argc, char **argv)
 	if (rc == 0)
 		rc = ckpt_writer_open(store, &m.writer, &writer, &err);
 	if (rc == 0)
-		rc = ckpt_import_safetensors(writer, argv[optind], place.path,
+		rc = ckpt_import(writer, argv[optind], place.path,
 					     &m.opts, &result, &err);
 	cli_progress_end(&m.progress);
 	if (rc == 0)

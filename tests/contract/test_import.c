@@ -153,7 +153,7 @@ static void import_good(struct fix *f, const char *path, const char *name,
 	const struct ckpt_item_info *item;
 	struct ckpt_err err = { 0 };
 
-	if (ckpt_import_safetensors(f->writer, path, name, NULL, &result,
+	if (ckpt_import(f->writer, path, name, NULL, &result,
 				    &err) < 0)
 		fail_msg("%s: %s", path, err.message);
 	assert_ok(ckpt_checkpoint_open(f->store, name, &c, &err));
@@ -250,7 +250,7 @@ static void check_bad(struct fix *f, const char *file, bool accepts)
 	snprintf(path, sizeof(path), "%s/safetensors/bad/%s", fixtures(),
 		 file);
 	snprintf(name, sizeof(name), "bad/%s", file);
-	rc = ckpt_import_safetensors(f->writer, path, name, NULL, NULL, &err);
+	rc = ckpt_import(f->writer, path, name, NULL, NULL, &err);
 	assert_int_equal(fix_count(f, "store/staging"), 0);
 	if (accepts && !is_stricter(file)) {
 		assert_ok(rc);
@@ -313,7 +313,7 @@ static void metadata_and_tied_names_are_kept(void **state)
 	uint8_t *data;
 
 	fix_model(path, TIED, bytes, sizeof(bytes));
-	assert_ok(ckpt_import_safetensors(f->writer, path, "run/x", &opts,
+	assert_ok(ckpt_import(f->writer, path, "run/x", &opts,
 					  &result, &err));
 	assert_int_equal(result.tensor_count, 3);
 	assert_int_equal(result.alias_count, 1);
@@ -349,13 +349,13 @@ static void a_file_without_metadata_has_none(void **state)
 	struct ckpt_err err = { 0 };
 
 	fix_model(path, "{}", "", 0);
-	assert_ok(ckpt_import_safetensors(f->writer, path, "plain", NULL, NULL,
+	assert_ok(ckpt_import(f->writer, path, "plain", NULL, NULL,
 					  &err));
 	assert_ok(ckpt_checkpoint_open(f->store, "plain", &c, &err));
 	assert_null(ckpt_item_find(c, "model")->metadata);
 	ckpt_checkpoint_close(c);
 	fix_model(path, "{\"__metadata__\":{}}", "", 0);
-	assert_ok(ckpt_import_safetensors(f->writer, path, "empty", NULL, NULL,
+	assert_ok(ckpt_import(f->writer, path, "empty", NULL, NULL,
 					  &err));
 	assert_ok(ckpt_checkpoint_open(f->store, "empty", &c, &err));
 	assert_string_equal(ckpt_item_find(c, "model")->metadata, "{}");
@@ -375,7 +375,7 @@ static void odd_file_names_become_model_safetensors(void **state)
 
 		snprintf(name, sizeof(name), "odd/%zu", i);
 		fix_model(path, "{}", "", 0);
-		assert_ok(ckpt_import_safetensors(f->writer, path, name, NULL,
+		assert_ok(ckpt_import(f->writer, path, name, NULL,
 						  NULL, &err));
 		assert_ok(ckpt_checkpoint_open(f->store, name, &c, &err));
 		assert_string_equal(
@@ -400,10 +400,10 @@ static void twice_imported_stores_no_new_chunk(void **state)
 	fix_model(path, "{\"a\":{\"dtype\":\"U8\",\"shape\":[3145728],"
 		  "\"data_offsets\":[0,3145728]}}", data, len);
 	free(data);
-	assert_ok(ckpt_import_safetensors(f->writer, path, "twice/1", NULL,
+	assert_ok(ckpt_import(f->writer, path, "twice/1", NULL,
 					  &first, &err));
 	assert_true(first.progress.chunk_new_count > 0);
-	assert_ok(ckpt_import_safetensors(f->writer, path, "twice/2", NULL,
+	assert_ok(ckpt_import(f->writer, path, "twice/2", NULL,
 					  &second, &err));
 	assert_int_equal(second.progress.chunk_count,
 			 first.progress.chunk_count);
@@ -420,13 +420,13 @@ static void a_taken_name_is_refused_unless_replaced(void **state)
 	struct ckpt_err err = { 0 };
 
 	fix_model(path, "{}", "", 0);
-	assert_ok(ckpt_import_safetensors(f->writer, path, "taken", NULL,
+	assert_ok(ckpt_import(f->writer, path, "taken", NULL,
 					  NULL, &err));
-	assert_int_equal(ckpt_import_safetensors(f->writer, path, "taken",
+	assert_int_equal(ckpt_import(f->writer, path, "taken",
 						 NULL, NULL, &err),
 			 CKPT_EEXIST);
 	assert_int_equal(fix_count(f, "store/staging"), 0);
-	assert_ok(ckpt_import_safetensors(f->writer, path, "taken", &opts,
+	assert_ok(ckpt_import(f->writer, path, "taken", &opts,
 					  NULL, &err));
 }
 
@@ -440,7 +440,7 @@ static void other_sources_are_refused_at_once(void **state)
 		const char *says;
 	} cases[] = {
 		{ "fifo", CKPT_EINVAL, "is a FIFO, not a regular file" },
-		{ "folder", CKPT_EINVAL, "is a folder, not a regular file" },
+		{ "folder", CKPT_EINVAL, "there is nothing to import" },
 		{ "absent", CKPT_ENOENT, "No such file" },
 		{ "pointer", CKPT_EFORMAT, "Git-LFS pointer" },
 		{ "page", CKPT_EFORMAT, "HTML page" },
@@ -459,7 +459,7 @@ static void other_sources_are_refused_at_once(void **state)
 	for (size_t i = 0; i < CKB_ARRAY_LEN(cases); i++) {
 		struct ckpt_err err = { 0 };
 		struct ckpt_checkpoint *c;
-		int rc = ckpt_import_safetensors(
+		int rc = ckpt_import(
 			f->writer, fix_path(f, cases[i].name), "none", NULL,
 			NULL, &err);
 
@@ -539,7 +539,7 @@ static void *run_job(void *arg)
 {
 	struct job *j = arg;
 
-	j->rc = ckpt_import_safetensors(j->f->writer, j->path, j->name, NULL,
+	j->rc = ckpt_import(j->f->writer, j->path, j->name, NULL,
 					NULL, &j->err);
 	return NULL;
 }
@@ -642,7 +642,7 @@ static void progress_ends_at_all_bytes(void **state)
 
 	fix_model(path, "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],"
 		  "\"data_offsets\":[0,4]}}", "abcd", 4);
-	assert_ok(ckpt_import_safetensors(f->writer, path, "progress", &opts,
+	assert_ok(ckpt_import(f->writer, path, "progress", &opts,
 					  NULL, &err));
 	assert_true(last.bytes_total > 4); /* the header is kept too */
 	assert_int_equal(last.bytes_captured, last.bytes_total);

@@ -162,7 +162,7 @@ FIX void import(struct fix *f, const char *file, const char *name)
 	char path[700];
 
 	snprintf(path, sizeof(path), "%s/%s", fixtures_path(), file);
-	assert_ok(ckpt_import_safetensors(f->writer, path, name, NULL, NULL,
+	assert_ok(ckpt_import(f->writer, path, name, NULL, NULL,
 					  &err));
 }
 

@@ -274,37 +274,64 @@ CKPT_API void ckpt_save_free(struct ckpt_save *save);
 
 struct ckpt_import_opts {
 	size_t size;
-	const char *item;      /* NULL: "model" */
+	const char *item;      /* of the tensors; NULL: "model" */
 	const char *metadata;  /* JSON object for the checkpoint, or NULL */
 	bool has_step;
 	uint64_t step;
 	bool replace;
+	enum ckpt_dtype void_dtype; /* what .npy arrays of raw bytes (V1, V2)
+				       of its size hold; 0: not known */
 	void (*on_progress)(void *ctx, const struct ckpt_save_progress *p);
-	void *ctx;
+	/* one sentence on what was passed over or taken as a file only */
+	void (*on_note)(void *ctx, const char *text);
+	void *ctx;             /* of both; called from the caller's thread */
 };
 
 struct ckpt_import_result {
-	uint64_t tensor_count;
+	uint64_t tensor_count; /* aliases among them */
 	uint64_t alias_count;
+	uint64_t file_count;   /* files kept whole, in the item `assets` */
 	struct ckpt_save_progress progress;
 };
 
 /**
- * Import one safetensors file as checkpoint @name: all or nothing.
+ * Import what lies at @path as checkpoint @name: all or nothing.
  *
- * Tensors go to one item; its metadata is the file's __metadata__. Names that
- * __metadata__ maps to a kept tensor (safetensors.torch.save_model) become
- * aliases. The header's bytes are kept in an item of kind ORIGIN.
+ * A safetensors file: tensors go to one item; its metadata is the file's
+ * __metadata__. Names that __metadata__ maps to a kept tensor
+ * (safetensors.torch.save_model) become aliases. The header's bytes are kept
+ * in an item of kind ORIGIN.
  *
+ * A folder with *.safetensors or an index of them (Hugging Face): the same for
+ * all shards together. The index says which they are and is proved against
+ * them; without one every *.safetensors at the top is a shard. The item's
+ * metadata is that of the shards, the first one's where they differ. All other
+ * files, of sub-folders too, go to the item `assets`. Symbolic links to files
+ * are followed; folders `.git` and `.cache` are passed over, and noted.
+ *
+ * An .npy file, or a folder with such: a tensor a file, its name the path below
+ * the folder without ".npy", the item's separator "/". Big-endian and
+ * Fortran-order arrays arrive as little-endian C order. "<V2" is BF16 and
+ * "<f1" F8_E5M2, as ml_dtypes writes them; other raw bytes need @void_dtype.
+ * The headers of arrays that are C-order and little-endian are kept in an item
+ * of kind ORIGIN, other files of the folder in `assets`.
+ *
+ * An .npz file: the same for its members. Members are written to an unlinked
+ * temporary file in $TMPDIR, else /var/tmp, one at a time.
+ *
+ * Memory:      beside the writer's under 64 MiB, whatever the arrays' sizes,
+ *              and names and shapes of all tensors.
  * Blocks:      until the checkpoint is durable.
- * Returns:     0; CKPT_EFORMAT, the file breaks the format: what and where;
- *              CKPT_ELIMIT; CKPT_EIO, unreadable or changed meanwhile; and
- *              all that ckpt_save_begin() and ckpt_save_wait() return.
+ * Returns:     0; CKPT_EFORMAT, a file breaks its format, or the folder's
+ *              files do not fit together: what and where; CKPT_EINVAL, what
+ *              lies there cannot be imported: why; CKPT_ELIMIT; CKPT_EIO,
+ *              unreadable or changed meanwhile; and all that
+ *              ckpt_save_begin() and ckpt_save_wait() return.
  */
 CKPT_API CKPT_MUST int
-ckpt_import_safetensors(struct ckpt_writer *writer, const char *path,
-			const char *name, const struct ckpt_import_opts *opts,
-			struct ckpt_import_result *out, struct ckpt_err *err);
+ckpt_import(struct ckpt_writer *writer, const char *path, const char *name,
+	    const struct ckpt_import_opts *opts,
+	    struct ckpt_import_result *out, struct ckpt_err *err);
 
 #ifdef __cplusplus
 }
