@@ -31,6 +31,7 @@ OWNERS = {
     "openssl/": {"store/chunk/digest.c"},
     "xxhash.h": {"store/base/hash.c"},
     "jansson.h": {"store/format/config.c"}, "fuse": {"fs/mount"},
+    "zip.h": {"writer/import/npz.c"},
     "libsmartcols.h": {"fs/cli"}, "mpi.h": set(), "cuda": set(),
 }
 FUNCTION_LINES, FILE_LINES = 70, 900

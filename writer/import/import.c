@@ -318,6 +318,8 @@ int ckpt_import(struct ckpt_writer *writer, const char *path,
 		*out = im.result;
 	}
 	ckpt_save_free(im.save); /* first: it may still read */
+	if (im.state)
+		im.state_free(im.state);
 	ckw_inputs_fini(&im.inputs);
 	return rc;
 }

@@ -75,6 +75,8 @@ struct ckw_import {
 	struct ckpt_save *save;
 	uint32_t item, origin, assets;       /* of the save */
 	bool has_origin, has_assets;
+	void *state;                         /* what a format's providers */
+	void (*state_free)(void *state);     /* need until the save is over */
 	struct ckpt_import_result result;
 };
 
