@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_import.c - import: a safetensors file becomes a checkpoint. */
+/* cmd_import.c - import: files of other formats become a checkpoint. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -13,6 +13,7 @@ struct import {
 	struct ckpt_writer_opts writer;
 	struct ckpt_import_opts opts;
 	struct cli_progress progress;
+	struct ckb_buf notes; /* each with a NUL byte behind it */
 };
 
 static void on_progress(void *ctx, const struct ckpt_save_progress *p)
@@ -21,29 +22,74 @@ static void on_progress(void *ctx, const struct ckpt_save_progress *p)
 		     p->bytes_total);
 }
 
-static void summary(const struct cli *cli, const char *place,
-		    const struct ckpt_import_result *r)
+static void on_note(void *ctx, const char *text)
+{
+	ckb_buf_put(&((struct import *)ctx)->notes, text, strlen(text) + 1);
+}
+
+/* The note after @note, or the first; NULL: there is none. */
+static const char *next_note(const struct import *m, const char *note)
+{
+	const char *first = (const char *)m->notes.data;
+
+	if (m->notes.failed || m->notes.len == 0)
+		return NULL;
+	note = note ? note + strlen(note) + 1 : first;
+	return note < first + m->notes.len ? note : NULL;
+}
+
+/* A note is printable UTF-8, so this is all that JSON wants escaped. */
+static void put_json(const char *text)
+{
+	putchar('"');
+	for (; *text; text++) {
+		if (*text == '"' || *text == '\\')
+			putchar('\\');
+		putchar(*text);
+	}
+	putchar('"');
+}
+
+static void summary_json(const struct import *m,
+			 const struct ckpt_import_result *r)
+{
+	printf("{\"tensors\": %" PRIu64 ", \"aliases\": %" PRIu64
+	       ", \"files\": %" PRIu64 ", \"bytes\": %" PRIu64
+	       ", \"chunks\": %" PRIu64 ", \"new_chunks\": %" PRIu64
+	       ", \"new_bytes\": %" PRIu64 ", \"notes\": [",
+	       r->tensor_count, r->alias_count, r->file_count,
+	       r->progress.bytes_total, r->progress.chunk_count,
+	       r->progress.chunk_new_count, r->progress.bytes_new);
+	for (const char *n = NULL; (n = next_note(m, n));) {
+		if (n != (const char *)m->notes.data)
+			fputs(", ", stdout);
+		put_json(n);
+	}
+	puts("]}");
+}
+
+static void summary(const struct cli *cli, const struct import *m,
+		    const char *place, const struct ckpt_import_result *r)
 {
 	char all[CLI_SIZE_BYTES], new[CLI_SIZE_BYTES];
 
 	if (cli->json) {
-		printf("{\"tensors\": %" PRIu64 ", \"aliases\": %" PRIu64
-		       ", \"bytes\": %" PRIu64 ", \"chunks\": %" PRIu64
-		       ", \"new_chunks\": %" PRIu64 ", \"new_bytes\": %" PRIu64
-		       "}\n", r->tensor_count, r->alias_count,
-		       r->progress.bytes_total, r->progress.chunk_count,
-		       r->progress.chunk_new_count, r->progress.bytes_new);
+		summary_json(m, r);
 		return;
 	}
 	if (cli->quiet)
 		return;
-	printf("imported '%s': %" PRIu64 " tensors, %s", place,
-	       r->tensor_count, cli_size(all, r->progress.bytes_total));
+	printf("imported '%s': %" PRIu64 " tensors", place, r->tensor_count);
 	if (r->alias_count > 0)
-		printf(", %" PRIu64 " of them tied", r->alias_count);
-	printf("; new in the store: %s in %" PRIu64 " of %" PRIu64
-	       " chunks\n", cli_size(new, r->progress.bytes_new),
+		printf(" (%" PRIu64 " of them tied)", r->alias_count);
+	if (r->file_count > 0)
+		printf(", %" PRIu64 " files", r->file_count);
+	printf(", %s; new in the store: %s in %" PRIu64 " of %" PRIu64
+	       " chunks\n", cli_size(all, r->progress.bytes_total),
+	       cli_size(new, r->progress.bytes_new),
 	       r->progress.chunk_new_count, r->progress.chunk_count);
+	for (const char *n = NULL; (n = next_note(m, n));)
+		printf("note: %s\n", n);
 }
 
 /* getopt's options into @m. 0, or an exit code. */
@@ -55,6 +101,7 @@ static int parse(const struct cli *cli, int argc, char **argv,
 		{ "step", required_argument, NULL, 's' },
 		{ "metadata", required_argument, NULL, 'm' },
 		{ "codec", required_argument, NULL, 'c' },
+		{ "dtype", required_argument, NULL, 'd' },
 		{ "replace", no_argument, NULL, 'r' }, { 0 },
 	};
 	char *end;
@@ -88,6 +135,12 @@ static int parse(const struct cli *cli, int argc, char **argv,
 				return cli_usage(cli, "--codec is raw, zstd or "
 						 "auto, not '%s'", optarg);
 			break;
+		case 'd':
+			if (ckpt_dtype_parse(optarg, &m->opts.void_dtype) < 0)
+				return cli_usage(cli, "--dtype wants a code "
+						 "such as F8_E4M3, not '%s'",
+						 optarg);
+			break;
 		case 'r':
 			m->opts.replace = true;
 			break;
@@ -103,7 +156,8 @@ static int run_import(const struct cli *cli, int argc, char **argv)
 	struct import m = {
 		.writer = { .size = sizeof(m.writer),
 			    .codec = CKPT_CODEC_AUTO },
-		.opts = { .size = sizeof(m.opts), .on_progress = on_progress },
+		.opts = { .size = sizeof(m.opts), .on_progress = on_progress,
+			  .on_note = on_note },
 	};
 	struct ckpt_import_result result = { 0 };
 	struct ckpt_store *store = NULL;
@@ -115,7 +169,7 @@ static int run_import(const struct cli *cli, int argc, char **argv)
 	if (rc != CLI_OK)
 		return rc;
 	if (argc - optind != 2)
-		return cli_usage(cli, "FILE and STORE:NAME are wanted, %d "
+		return cli_usage(cli, "SOURCE and STORE:NAME are wanted, %d "
 				 "given", argc - optind);
 	if (cli_place(argv[optind + 1], &place, &err) < 0)
 		return cli_fail(cli, &err);
@@ -134,7 +188,8 @@ static int run_import(const struct cli *cli, int argc, char **argv)
 					     &m.opts, &result, &err);
 	cli_progress_end(&m.progress);
 	if (rc == 0)
-		summary(cli, argv[optind + 1], &result);
+		summary(cli, &m, argv[optind + 1], &result);
+	ckb_buf_fini(&m.notes);
 	ckpt_writer_close(writer);
 	ckpt_store_close(store);
 	cli_place_fini(&place);
@@ -143,12 +198,16 @@ static int run_import(const struct cli *cli, int argc, char **argv)
 
 const struct cli_command cli_import = {
 	.name = "import",
-	.usage = "[OPTIONS] FILE STORE:NAME",
-	.summary = "Make a checkpoint of a safetensors file, all or nothing",
-	.help = "      --item NAME  the checkpointable's name (model)\n"
+	.usage = "[OPTIONS] SOURCE STORE:NAME",
+	.summary = "Make a checkpoint of files of other formats",
+	.help = "SOURCE is a safetensors file, a Hugging Face folder, an .npy "
+		"file, a folder of\n.npy files, or an .npz file.\n\n"
+		"      --item NAME  the checkpointable's name (model)\n"
 		"      --step N     training step; else a NAME that ends in "
 		"digits gives it\n"
 		"      --metadata J the user's metadata, a JSON object\n"
+		"      --dtype CODE what .npy arrays of raw bytes (V1, V2) "
+		"hold, such as F8_E4M3\n"
 		"      --codec C    raw, zstd or auto (auto)\n"
 		"      --replace    a checkpoint of this name may be replaced\n",
 	.run = run_import,

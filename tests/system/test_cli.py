@@ -26,14 +26,16 @@ def mistakes(store, tmp):
     file = tmp / "m.safetensors"
     wrong = [
         (2, ["imprt", file, f"{store}:x"], "did you mean 'import'"),
-        (2, ["import", file], "FILE and STORE:NAME"),
+        (2, ["import", file], "SOURCE and STORE:NAME"),
+        (2, ["import", "--dtype", "F9", file, f"{store}:x"], "'F9'"),
         (2, ["import", file, store], "lacks the checkpoint's name"),
         (2, ["import", "--codec", "zip", file, f"{store}:x"], "'zip'"),
         (2, ["import", "--step", "-3", file, f"{store}:x"], "'-3'"),
         (2, ["import", "--bogus", file, f"{store}:x"], "--bogus"),
         (2, ["import", file, f"{store}:x", "--item"], "--item"),
         (1, ["import", tmp / "absent", f"{store}:x"], "absent"),
-        (1, ["import", tmp, f"{store}:x"], "folder"),
+        (1, ["import", tmp, f"{store}:x"], "a ckptfs store"),
+        (1, ["import", "/dev/null", f"{store}:x"], "a device"),
         (1, ["import", file, f"{store}:a/../b"], ".."),
         (1, ["import", file, f"{store}:latest"], "latest"),
         (1, ["import", file, f"{store}:run/1"], "exists"),

@@ -5,9 +5,9 @@
  * Symbolic links to files are followed, wherever they lead: the cache of
  * Hugging Face consists of them. Refused by name, as nothing may be lost
  * without a word: links to folders (they may lead anywhere, also in a circle),
- * links to nothing, FIFOs, sockets, devices, folders deeper than DEPTH_MAX.
- * Folders `.git` and `.cache` are passed over, and noted: they hold copies and
- * history, not the model.
+ * links to nothing, FIFOs, sockets, devices, folders deeper than DEPTH_MAX, and
+ * a store, which may be the one that is written to. Folders `.git` and `.cache`
+ * are passed over, and noted: they hold copies and history, not the model.
  *
  * Paths are built by name, not by descriptor; source.c notices a file that is
  * another one later. Threads: the caller's.
@@ -127,6 +127,10 @@ static int add(struct walk *w, const char *name, const char *path,
 
 	if (rc < 0)
 		return rc;
+	if (strcmp(base, "ckptfs.json") == 0)
+		return ckb_err(w->err, CKPT_EINVAL, "'%.*s' is a ckptfs store "
+			       "or has one in it; import a folder without one",
+			       (int)(strlen(path) - strlen(base) - 1), path);
 	if (S_ISREG(mode))
 		return add_file(w, name, path);
 	if (!S_ISDIR(mode))
