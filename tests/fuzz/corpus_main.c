@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * corpus_main.c - run a fuzz target without libFuzzer: over the safetensors
- * fixtures, each as it is and in mutations from a fixed seed, so that every
- * machine tries the same inputs.
+ * corpus_main.c - run a fuzz target without libFuzzer: over the fixtures of the
+ * formats that are parsed, each as it is and in mutations from a fixed seed, so
+ * that every machine tries the same inputs.
  */
 #include <dirent.h>
 #include <stdint.h>
@@ -85,25 +85,42 @@ static size_t run_file(const char *path)
 	return 1 + MUTATIONS;
 }
 
+static int ends_with(const char *path, const char *end)
+{
+	size_t n = strlen(path), m = strlen(end);
+
+	return n >= m && strcmp(path + n - m, end) == 0;
+}
+
 int main(void)
 {
-	static const char *const folders[] = { "bad", "dtypes", "names",
-					       "torch_save_model_tied" };
+	static const struct {
+		const char *folder, *end;
+	} sets[] = {
+		{ "safetensors/bad", ".safetensors" },
+		{ "safetensors/dtypes", ".safetensors" },
+		{ "safetensors/names", ".safetensors" },
+		{ "safetensors/torch_save_model_tied", ".safetensors" },
+		{ "safetensors/hf_gpt2_f32/checkpoint", ".index.json" },
+		{ "safetensors/hf_llama_tied_bf16/checkpoint", ".index.json" },
+		{ "npy/bad", ".npy" },
+		{ "npy/good", ".npy" },
+	};
 	size_t runs = 0;
 
 	fixtures_need();
-	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
 		char folder[600], path[1200];
 		struct dirent **names;
 
-		snprintf(folder, sizeof(folder), "%s/safetensors/%s",
-			 fixtures_path(), folders[i]);
+		snprintf(folder, sizeof(folder), "%s/%s", fixtures_path(),
+			 sets[i].folder);
 		int n = scandir(folder, &names, NULL, alphasort);
 
 		for (int k = 0; k < n; k++) {
 			snprintf(path, sizeof(path), "%s/%s", folder,
 				 names[k]->d_name);
-			if (strstr(path, ".safetensors"))
+			if (ends_with(path, sets[i].end))
 				runs += run_file(path);
 			free(names[k]);
 		}

@@ -132,10 +132,11 @@ static int indexed_shards(struct folder *d, struct ckx_hf_entry **order,
 	}
 	if (lost.count == 0)
 		return 0;
-	return ckb_err(err, CKPT_EFORMAT, "'%s': %zu shards that '%s' names "
-		       "are not there: %s; get them, or the index that "
-		       "belongs to the shards", d->im->path, lost.count,
-		       d->index_file->name, ckw_names_text(&lost));
+	return ckb_err(err, CKPT_EFORMAT, "'%s': shards that '%s' names and "
+		       "that are not there (%zu): %s; get them, or the index "
+		       "that belongs to the shards", d->im->path,
+		       d->index_file->name, lost.count,
+		       ckw_names_text(&lost));
 }
 
 /* "-00001-of-00003.safetensors" at the end of @name: 3, else 0. */
@@ -176,9 +177,9 @@ static int check_parts(const struct folder *d, const struct ckw_file *f,
 	}
 	if (lost.count == 0)
 		return 0;
-	return ckb_err(err, CKPT_EFORMAT, "'%s': %zu shards of the set of "
-		       "'%s' are not there: %s", d->im->path, lost.count,
-		       f->name, ckw_names_text(&lost));
+	return ckb_err(err, CKPT_EFORMAT, "'%s': shards of the set of '%s' "
+		       "that are not there (%zu): %s", d->im->path, f->name,
+		       lost.count, ckw_names_text(&lost));
 }
 
 /* Do the names differ in their number only? */

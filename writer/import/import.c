@@ -133,8 +133,7 @@ int ckw_import_asset(struct ckw_import *im, struct ckw_input *in,
 
 void ckw_import_note(const struct ckw_import *im, const char *fmt, ...)
 {
-	struct ckpt_err text = { 0 };
-	char raw[sizeof(text.message)];
+	char raw[CKPT_ERR_MESSAGE_BYTES], text[CKPT_ERR_MESSAGE_BYTES];
 	va_list ap;
 
 	if (!im->opts->on_note)
@@ -142,8 +141,9 @@ void ckw_import_note(const struct ckw_import *im, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(raw, sizeof(raw), fmt, ap);
 	va_end(ap);
-	ckb_err(&text, 0, "%s", raw); /* one line, whatever names it holds */
-	im->opts->on_note(im->opts->ctx, text.message);
+	/* one line, whatever names it holds */
+	im->opts->on_note(im->opts->ctx, ckb_quote(text, sizeof(text), raw,
+						   strlen(raw)));
 }
 
 const char *ckw_import_base(const struct ckw_import *im,

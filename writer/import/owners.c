@@ -152,8 +152,8 @@ static int check_twice(const struct ckw_owners *o, const char *path,
 	}
 	if (twice.count == 0)
 		return 0;
-	return ckb_err(err, CKPT_EFORMAT, "'%s': %zu tensors lie in two "
-		       "shards: %s; %s", path, twice.count,
+	return ckb_err(err, CKPT_EFORMAT, "'%s': tensors that lie in "
+		       "two shards (%zu): %s; %s", path, twice.count,
 		       ckw_names_text(&twice), indexed
 		       ? "get the folder again"
 		       : "without an index each *.safetensors is a shard, so "
@@ -182,10 +182,10 @@ static int check_index(const struct ckw_owners *o, const char *path,
 	}
 	if (lost.count == 0)
 		return 0;
-	return ckb_err(err, CKPT_EFORMAT, "'%s': %zu tensors of '%s' are not "
-		       "in the shards it names: %s; index and shards are not "
-		       "of one save", path, lost.count, index_name,
-		       ckw_names_text(&lost));
+	return ckb_err(err, CKPT_EFORMAT, "'%s': tensors of '%s' that are "
+		       "not in the shards it names (%zu): %s; index and "
+		       "shards are not of one save", path, index_name,
+		       lost.count, ckw_names_text(&lost));
 }
 
 /* What a shard holds and the index does not name. Both are sorted. */
@@ -212,9 +212,10 @@ static int check_shards(const struct ckw_owners *o, const char *path,
 	}
 	if (extra.count == 0)
 		return 0;
-	return ckb_err(err, CKPT_EFORMAT, "'%s': %zu tensors of its shards are "
-		       "not in '%s': %s; index and shards are not of one save",
-		       path, extra.count, index_name, ckw_names_text(&extra));
+	return ckb_err(err, CKPT_EFORMAT, "'%s': tensors of its shards that "
+		       "are not in '%s' (%zu): %s; index and shards are not "
+		       "of one save", path, index_name, extra.count,
+		       ckw_names_text(&extra));
 }
 
 int ckw_owners_check(struct ckw_owners *o, const char *path,
