@@ -709,15 +709,15 @@ class Checkpoint:
         t = self.source(t)
         self.check_cover(t)
         g = t.grid
-        out = np.zeros(g.shape + [g.item], dtype=np.uint8)
+        item = np.dtype(f"V{g.item}")  # NumPy has no 65th dimension for it
+        out = np.zeros(g.shape, dtype=item)
         for e in t.entries:
             pack, r = self.record(e, packs)
             box = self.box(t, e)
             where = tuple(slice(o, o + n) for o, n in zip(*box))
             out[where] = np.frombuffer(b"".join(pack.raw(r)),
-                                       dtype=np.uint8).reshape(
-                                           box[1] + [g.item])
-        return out.data if t.bytes else b""
+                                       dtype=item).reshape(box[1])
+        return out.reshape(-1).view(np.uint8).data if t.bytes else b""
 
     def verify(self, t, packs):
         """Every byte of @t, without putting it together."""

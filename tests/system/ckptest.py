@@ -156,6 +156,37 @@ def good_files():
     return out
 
 
+def hf_folders():
+    """[(label, folder, its rows)] of every Hugging Face folder."""
+    top = need_fixtures("safetensors")
+    return [(tsv.parent.name, tsv.parent / "checkpoint", expected(tsv))
+            for tsv in sorted(top.glob("hf_*/expected.tsv"))]
+
+
+# NumPy's descr, its byte order aside -> the code it arrives as.
+DESCR = {"b1": "BOOL", "i1": "I8", "u1": "U8", "i2": "I16", "u2": "U16",
+         "i4": "I32", "u4": "U32", "i8": "I64", "u8": "U64", "f2": "F16",
+         "f4": "F32", "f8": "F64", "c8": "C64", "c16": "C128", "V2": "BF16",
+         "f1": "F8_E5M2"}
+
+
+def array_files():
+    """[(label, file, its rows)] of each .npy that a tensor can hold, and of
+    both .npz."""
+    top = need_fixtures("npy")
+    out = []
+    for name, descr, shape, nbytes, sha in expected(
+            top / "good/expected.tsv"):
+        code = DESCR.get(descr[1:])
+        if code:
+            out.append((name, top / f"good/{name}.npy",
+                        [(name, code, shape, nbytes, sha)]))
+    rows = expected(top / "npz/expected.tsv")
+    for name in ("plain", "deflated"):
+        out.append((name, top / f"npz/{name}.npz", rows))
+    return out
+
+
 # ---- names in the tree, written from FORMAT.md alone ----
 
 def escape(raw, is_folder, suffix=b""):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every tensor of every good safetensors fixture, read three ways.
+"""Every tensor of every good fixture that import takes, read three ways.
 
 (b) `ckptfs cat --tensor`, (c) the mount, (d) the independent reader; (a), the
-API, is tests/contract/test_import.c.
+API, is tests/contract/test_import.c, test_import_folder.c and
+test_import_array.c.
 """
 import os
 import subprocess
@@ -37,10 +38,10 @@ def by_reader(store, name, rows):
                                              f"{tensor!r:.60}")
 
 
-def by_mount(point, name, rows):
+def by_mount(point, name, rows, separator):
     base = os.fsencode(point) + b"/" + name.encode() + b"/model/"
     for tensor, dtype, shape, nbytes, want in rows:
-        path = base + tree_path(tensor)
+        path = base + tree_path(tensor, separator=separator)
         if dtype.startswith("F6_"):
             check(not os.path.exists(path), f"{tensor}: F6 has no .npy")
             continue
@@ -55,24 +56,25 @@ def by_mount(point, name, rows):
 
 
 def main():
-    files = good_files()
+    files = [(*f, ".") for f in good_files() + hf_folders()]
+    files += [(*f, "/") for f in array_files()]
     with folder() as tmp:
         store = new_store(tmp)
-        for i, (label, file, rows) in enumerate(files):
+        for i, (label, file, rows, separator) in enumerate(files):
             run("import", file, f"{store}:fixtures/{i}")
             by_cat(store, f"fixtures/{i}", rows)
             by_reader(store, f"fixtures/{i}", rows)
         if "--no-mount" not in sys.argv:
             need_fuse()
             with mounted(store) as point:
-                for i, (label, file, rows) in enumerate(files):
-                    by_mount(point, f"fixtures/{i}", rows)
+                for i, (label, file, rows, separator) in enumerate(files):
+                    by_mount(point, f"fixtures/{i}", rows, separator)
         p = run("check", "--full", store)
         check(b"no damage" in p.stdout, "check --full is clean")
         p = subprocess.run([sys.executable, READER, "verify", store],
                            stdout=subprocess.PIPE)
         equal(p.returncode, 0, "reader.py verify")
-    print(sum(len(r) for _, _, r in files), "tensors of", len(files), "files")
+    print(sum(len(f[2]) for f in files), "tensors of", len(files), "files")
     done()
 
 
