@@ -102,6 +102,7 @@ static int parse(const struct cli *cli, int argc, char **argv,
 		{ "metadata", required_argument, NULL, 'm' },
 		{ "codec", required_argument, NULL, 'c' },
 		{ "dtype", required_argument, NULL, 'd' },
+		{ "no-index", no_argument, NULL, 'n' },
 		{ "replace", no_argument, NULL, 'r' }, { 0 },
 	};
 	char *end;
@@ -140,6 +141,9 @@ static int parse(const struct cli *cli, int argc, char **argv,
 				return cli_usage(cli, "--dtype wants a code "
 						 "such as F8_E4M3, not '%s'",
 						 optarg);
+			break;
+		case 'n':
+			m->opts.ignore_index = true;
 			break;
 		case 'r':
 			m->opts.replace = true;
@@ -208,6 +212,8 @@ const struct cli_command cli_import = {
 		"      --metadata J the user's metadata, a JSON object\n"
 		"      --dtype CODE what .npy arrays of raw bytes (V1, V2) "
 		"hold, such as F8_E4M3\n"
+		"      --no-index   every *.safetensors at a folder's top is a "
+		"shard\n"
 		"      --codec C    raw, zstd or auto (auto)\n"
 		"      --replace    a checkpoint of this name may be replaced\n",
 	.run = run_import,

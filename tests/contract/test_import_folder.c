@@ -221,6 +221,7 @@ static void links_to_files_are_followed(void **state)
 	assert_int_equal(mkdir(fix_path(f, "blobs"), 0700), 0);
 	put_shard(f, "blobs/0123", ONE("a"));
 	put(f, "blobs/4567", "{}");
+	put(f, "hf/__init__.py", ""); /* a file of no bytes is kept too */
 	assert_int_equal(symlink("../blobs/0123",
 				 fix_path(f, "hf/model.safetensors")), 0);
 	assert_int_equal(symlink("../blobs/4567",
@@ -228,7 +229,7 @@ static void links_to_files_are_followed(void **state)
 	assert_ok(import(f, "links", &notes, &err));
 	assert_ok(ckpt_checkpoint_open(f->store, "links", &c, &err));
 	assert_int_equal(ckpt_item_find(c, "model")->count, 1);
-	assert_int_equal(ckpt_item_find(c, "assets")->count, 1);
+	assert_int_equal(ckpt_item_find(c, "assets")->count, 2);
 	ckpt_checkpoint_close(c);
 }
 
@@ -301,6 +302,29 @@ static void shards_that_are_missing_are_counted(void **state)
 	refused(f, CKPT_EFORMAT, "shards of the set of "
 		"'m-00001-of-00003.safetensors' that are not there (1)",
 		"'m-00002-of-00003.safetensors'");
+}
+
+static void a_stale_index_can_be_ignored(void **state)
+{
+	struct fix *f = *state;
+	const struct ckpt_import_opts opts = { .size = sizeof(opts),
+					       .ignore_index = true };
+	struct ckpt_import_result result = { 0 };
+	struct ckpt_checkpoint *c;
+	struct ckpt_err err = { 0 };
+
+	put_shard(f, "hf/a.safetensors", ONE("a"));
+	put_shard(f, "hf/b.safetensors", ONE("b"));
+	put_index(f, MAP("\"a\":\"gone.safetensors\""));
+	refused(f, CKPT_EFORMAT, "'gone.safetensors'", "--no-index");
+	assert_ok(ckpt_import(f->writer, fix_path(f, "hf"), "loose", &opts,
+			      &result, &err));
+	assert_int_equal(result.tensor_count, 2);
+	assert_ok(ckpt_checkpoint_open(f->store, "loose", &c, &err));
+	assert_non_null(ckpt_tensor_find(
+		c, ckpt_item_find(c, "assets"), "model.safetensors.index.json",
+		strlen("model.safetensors.index.json")));
+	ckpt_checkpoint_close(c);
 }
 
 static void an_index_that_is_none_is_named(void **state)
@@ -436,6 +460,7 @@ int main(void)
 		FIXED(what_is_no_file_is_refused_by_name),
 		FIXED(shards_and_index_must_agree),
 		FIXED(shards_that_are_missing_are_counted),
+		FIXED(a_stale_index_can_be_ignored),
 		FIXED(an_index_that_is_none_is_named),
 		FIXED(files_that_stand_for_others_are_named),
 		FIXED(tied_names_do_not_hide_tensors),

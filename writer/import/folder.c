@@ -51,6 +51,8 @@ static int find_index(struct folder *d, struct ckpt_err *err)
 {
 	struct ckw_file *other = NULL;
 
+	if (d->im->opts->ignore_index)
+		return 0;
 	d->index_file = ckw_files_find(&d->files, "model" INDEX_END,
 				       strlen("model" INDEX_END));
 	if (d->index_file)
@@ -133,8 +135,8 @@ static int indexed_shards(struct folder *d, struct ckx_hf_entry **order,
 	if (lost.count == 0)
 		return 0;
 	return ckb_err(err, CKPT_EFORMAT, "'%s': shards that '%s' names and "
-		       "that are not there (%zu): %s; get them, or the index "
-		       "that belongs to the shards", d->im->path,
+		       "that are not there (%zu): %s; get them, or import "
+		       "without the index (--no-index)", d->im->path,
 		       d->index_file->name, lost.count,
 		       ckw_names_text(&lost));
 }

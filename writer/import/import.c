@@ -287,12 +287,14 @@ static int describe_file(struct ckw_import *im, struct ckpt_err *err)
 
 static int describe(struct ckw_import *im, struct ckpt_err *err)
 {
-	struct stat st;
+	const struct ckb_sys *sys = im->inputs.sys;
+	int fd = sys->openat(sys, AT_FDCWD, im->path, O_PATH | O_DIRECTORY, 0);
 
 	/* a path that leads nowhere is reported when it is opened */
-	if (stat(im->path, &st) == 0 && S_ISDIR(st.st_mode))
-		return ckw_import_folder(im, err);
-	return describe_file(im, err);
+	if (fd < 0)
+		return describe_file(im, err);
+	sys->close(sys, fd);
+	return ckw_import_folder(im, err);
 }
 
 int ckpt_import(struct ckpt_writer *writer, const char *path,

@@ -11,8 +11,9 @@
  * gathered at once: boxes of it, each read in runs along the first dimension,
  * which lie in the file as one. Runs with small gaps are read together, in
  * steps of READ_BYTES. So a file is read about once where SLAB_BYTES hold rows
- * enough for runs of some KiB (any matrix up to hundreds of GiB), and at worst,
- * with many small leading dimensions, once for each SLAB_BYTES of the array.
+ * enough for runs of some KiB (any matrix up to hundreds of GiB). With a short
+ * leading dimension every page holds something of every row: then it is read as
+ * often as there are slabs, at most once for each element of that dimension.
  *
  * Memory: SLAB_BYTES and READ_BYTES while a Fortran array is read (S9); an
  * array in C order takes none. Never mmap: a file that is cut would kill the

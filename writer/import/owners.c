@@ -155,7 +155,7 @@ static int check_twice(const struct ckw_owners *o, const char *path,
 	return ckb_err(err, CKPT_EFORMAT, "'%s': tensors that lie in "
 		       "two shards (%zu): %s; %s", path, twice.count,
 		       ckw_names_text(&twice), indexed
-		       ? "get the folder again"
+		       ? "one of the copies is stale"
 		       : "without an index each *.safetensors is a shard, so "
 			 "move the copies away");
 }

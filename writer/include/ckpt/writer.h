@@ -281,6 +281,7 @@ struct ckpt_import_opts {
 	bool replace;
 	enum ckpt_dtype void_dtype; /* what .npy arrays of raw bytes (V1, V2)
 				       of its size hold; 0: not known */
+	bool ignore_index;     /* of a Hugging Face folder: a file only */
 	void (*on_progress)(void *ctx, const struct ckpt_save_progress *p);
 	/* one sentence on what was passed over or taken as a file only */
 	void (*on_note)(void *ctx, const char *text);
