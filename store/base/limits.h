@@ -37,5 +37,6 @@
 #define CKB_STAGING_BYTES (128ull << 20)
 #define CKB_CACHE_BYTES (64ull << 20)
 #define CKB_OPEN_PACKS 32              /* descriptors a store keeps */
+#define CKB_OPEN_MANIFESTS 128u        /* descriptors a process keeps */
 
 #endif

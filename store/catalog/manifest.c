@@ -8,7 +8,12 @@
  * get is valid in itself (S6, S10). A row that is not, or a bad page under it,
  * is CKPT_ECORRUPT naming file and page.
  *
- * Threads: any; one mutex guards the connection, held for a statement.
+ * A connection costs some 100 KiB, so it lives and goes with the descriptor
+ * (handles.c) and is made again when a statement is wanted.
+ *
+ * Threads: any; one mutex guards the connection, held for a statement. It is
+ * taken before the lock of handles.c; give_up(), which runs under that one,
+ * only tries it.
  */
 #include "catalog/manifest_impl.h"
 
@@ -51,32 +56,54 @@ int ckq_manifest_bad(struct ckq_manifest *m, struct ckpt_err *err,
 		       m->path, what);
 }
 
+static int connect(struct ckq_manifest *m, struct ckpt_err *err);
+
 int ckq_manifest_prepare(struct ckq_manifest *m, const char *sql,
 			 sqlite3_stmt **out, struct ckpt_err *err)
 {
+	int rc = m->db ? 0 : connect(m, err);
+
+	if (rc < 0)
+		return rc;
 	return sqlite3_prepare_v2(m->db, sql, -1, out, NULL) == SQLITE_OK
 		       ? 0 : ckq_manifest_failed(m, err);
 }
 
 /* ---- opening ---- */
 
+static void disconnect(struct ckq_manifest *m)
+{
+	sqlite3_finalize(m->chunks);
+	sqlite3_close(m->db);
+	m->chunks = NULL;
+	m->db = NULL;
+}
+
+/* Its descriptor is wanted by others; false: it is in use. */
+static bool give_up(struct ckq_file *f)
+{
+	struct ckq_manifest *m = f->owner;
+
+	if (pthread_mutex_trylock(&m->lock) != 0)
+		return false;
+	disconnect(m);
+	pthread_mutex_unlock(&m->lock);
+	return true;
+}
+
 static int open_file(struct ckq_manifest *m, int dirfd, struct ckpt_err *err)
 {
-	const struct ckb_sys *sys = m->file.sys;
-	struct stat st;
-
-	m->file.fd = sys->openat(sys, dirfd, m->path,
-				 O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-	if (m->file.fd < 0)
-		return ckb_err_sys(err, -m->file.fd, "cannot open manifest "
-				   "'%s'", m->path);
-	int rc = sys->fstat(sys, m->file.fd, &st);
+	m->file.dirfd = dirfd;
+	m->file.path = m->path;
+	m->file.owner = m;
+	m->file.give_up = give_up;
+	int rc = ckq_file_open(&m->file);
 
 	if (rc < 0)
-		return ckb_err_sys(err, -rc, "cannot read manifest '%s'",
+		return ckb_err_sys(err, -rc, "cannot open manifest '%s'",
 				   m->path);
-	m->file.bytes = (uint64_t)st.st_size;
-	if (!S_ISREG(st.st_mode) || m->file.bytes == 0 ||
+	m->file.bytes = (uint64_t)m->file.st.st_size;
+	if (!S_ISREG(m->file.st.st_mode) || m->file.bytes == 0 ||
 	    m->file.bytes % CKB_MANIFEST_PAGE != 0 ||
 	    m->file.bytes > CKB_MANIFEST_MAX_BYTES)
 		return ckb_err(err, CKPT_ECORRUPT, "manifest '%s' is damaged: "
@@ -283,6 +310,22 @@ static int read_facts(struct ckq_manifest *m, struct ckpt_err *err)
 	return rc;
 }
 
+/* Under m->lock. */
+static int connect(struct ckq_manifest *m, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	if (ckq_vfs_open(&m->file, &m->db) != SQLITE_OK)
+		rc = ckq_manifest_failed(m, err);
+	if (rc == 0) {
+		defend(m->db);
+		rc = check_schema(m, err);
+	}
+	if (rc < 0)
+		disconnect(m);
+	return rc;
+}
+
 int ckq_manifest_open(const struct ckb_sys *sys, int dirfd, const char *path,
 		      struct ckq_manifest **out, struct ckpt_err *err)
 {
@@ -296,20 +339,13 @@ int ckq_manifest_open(const struct ckb_sys *sys, int dirfd, const char *path,
 	m->file.sys = sys;
 	m->file.fd = -1;
 	m->path = strdup(path);
+	pthread_mutex_lock(&m->lock);
 	rc = m->path ? open_file(m, dirfd, err) : ckb_err_nomem(err);
 	if (rc == 0)
 		rc = check_header(m, err);
-	if (rc == 0 && ckq_vfs_open(&m->file, &m->db) != SQLITE_OK)
-		rc = ckq_manifest_failed(m, err);
-	if (rc == 0) {
-		defend(m->db);
-		rc = check_schema(m, err);
-	}
 	if (rc == 0)
 		rc = read_facts(m, err);
-	if (rc == 0)
-		rc = ckq_manifest_prepare(m, "SELECT chunks FROM tensor WHERE "
-					  "id=?", &m->chunks, err);
+	pthread_mutex_unlock(&m->lock);
 	if (rc < 0) {
 		ckq_manifest_close(m);
 		return rc;
@@ -322,10 +358,8 @@ void ckq_manifest_close(struct ckq_manifest *m)
 {
 	if (!m)
 		return;
-	sqlite3_finalize(m->chunks);
-	sqlite3_close(m->db);
-	if (m->file.fd >= 0)
-		m->file.sys->close(m->file.sys, m->file.fd);
+	ckq_file_close(&m->file);
+	disconnect(m);
 	for (size_t i = 0; i < CKB_ARRAY_LEN(m->texts); i++)
 		free(m->texts[i]);
 	free(m->path);
@@ -365,7 +399,13 @@ int ckq_manifest_chunks(struct ckq_manifest *m, uint64_t id,
 			struct ckb_buf *out, struct ckpt_err *err)
 {
 	pthread_mutex_lock(&m->lock);
-	int rc = read_blob(m, m->chunks, id, out, err);
+	int rc = m->chunks ? 0
+			   : ckq_manifest_prepare(m, "SELECT chunks FROM tensor "
+						  "WHERE id=?", &m->chunks,
+						  err);
+
+	if (rc == 0)
+		rc = read_blob(m, m->chunks, id, out, err);
 
 	pthread_mutex_unlock(&m->lock);
 	return rc;

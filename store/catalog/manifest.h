@@ -76,6 +76,10 @@ CKB_MUST int ckq_manifest_open(const struct ckb_sys *sys, int dirfd,
 			       struct ckpt_err *err);
 void ckq_manifest_close(struct ckq_manifest *m);
 
+/* How many manifests of this process hold a descriptor and a connection: a
+ * bounded number, the rest open theirs again at need. */
+size_t ckq_manifests_open(void);
+
 /* Borrowed until close. */
 const struct ckq_facts *ckq_manifest_facts(const struct ckq_manifest *m);
 

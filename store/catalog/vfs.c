@@ -29,9 +29,17 @@ int ckq_vfs_page(struct ckq_file *f, uint32_t number, uint8_t *page)
 {
 	struct ckpt_err err = { 0 };
 	uint64_t off = (uint64_t)(number - 1) * CKB_MANIFEST_PAGE;
-	int rc = ckb_pread_full(f->sys, f->fd, page, CKB_MANIFEST_PAGE, off,
-				"manifest", &err);
+	int rc = ckq_file_get(f);
 
+	if (rc < 0) {
+		f->bad_page = number;
+		f->bad_errno = -rc;
+		f->cut = false;
+		return SQLITE_IOERR_READ;
+	}
+	rc = ckb_pread_full(f->sys, rc, page, CKB_MANIFEST_PAGE, off,
+			    "manifest", &err);
+	ckq_file_put(f);
 	if (rc < 0) {
 		f->bad_page = number;
 		f->bad_errno = err.sys_errno;

@@ -64,7 +64,11 @@ static void *arena_get(struct ckpt_checkpoint *c, size_t len)
 {
 	len = (len + 7) / 8 * 8;
 	if (!c->arena || c->arena->cap - c->arena->used < len) {
-		size_t cap = len > 65536 ? len : 65536;
+		/* small checkpoints are many, large ones few */
+		size_t cap = c->arena ? 65536 : 2048;
+
+		if (cap < len)
+			cap = len;
 		/* room behind the last shape: see intern() */
 		struct block *b = malloc(sizeof(*b) + cap +
 					 sizeof(struct ckpt_shape));

@@ -6,21 +6,21 @@
 #include "catalog/vfs.h"
 #include "manifest_fixture.h"
 
-static struct ckq_file file_of(struct fix *f)
+static void open_file(struct fix *f, struct ckq_file *file)
 {
-	struct ckq_file file = { .sys = &f->os.sys, .fd = f->file,
-				 .bytes = f->image.len };
-
-	return file;
+	*file = (struct ckq_file){ .sys = &f->os.sys, .dirfd = f->fd,
+				   .path = "m", .bytes = f->image.len };
+	assert_int_equal(ckq_file_open(file), 0);
 }
 
 static void a_page_is_read_and_verified(void **state)
 {
 	struct fix *f = *state;
-	struct ckq_file file = file_of(f);
+	struct ckq_file file;
 	uint8_t page[4096];
 	uint32_t last = (uint32_t)(f->image.len / 4096);
 
+	open_file(f, &file);
 	for (uint32_t n = 1; n <= last; n++) {
 		assert_int_equal(ckq_vfs_page(&file, n, page), SQLITE_OK);
 		assert_memory_equal(page, f->image.data + (n - 1) * 4096,
@@ -40,15 +40,17 @@ static void a_page_is_read_and_verified(void **state)
 	f->os.read_errno = EIO;
 	assert_int_equal(ckq_vfs_page(&file, 1, page), SQLITE_IOERR_READ);
 	assert_int_equal(file.bad_errno, EIO);
+	ckq_file_close(&file);
 }
 
 static void sqlite_reads_through_it_and_cannot_write(void **state)
 {
 	struct fix *f = *state;
-	struct ckq_file file = file_of(f);
+	struct ckq_file file;
 	sqlite3 *db = NULL;
 	sqlite3_stmt *s = NULL;
 
+	open_file(f, &file);
 	f->os.stutter = true;
 	assert_int_equal(ckq_vfs_open(&file, &db), SQLITE_OK);
 	assert_int_equal(sqlite3_prepare_v2(db, "SELECT name FROM tensor WHERE "
@@ -62,6 +64,7 @@ static void sqlite_reads_through_it_and_cannot_write(void **state)
 				      NULL, NULL), SQLITE_OK);
 	assert_true(f->os.turn > 20);
 	sqlite3_close(db);
+	ckq_file_close(&file);
 	/* nothing was made beside it, and it is as it was */
 	assert_int_equal(faccessat(f->fd, "m-journal", F_OK, 0), -1);
 	assert_int_equal(faccessat(f->fd, "m-wal", F_OK, 0), -1);
@@ -71,14 +74,16 @@ static void sqlite_reads_through_it_and_cannot_write(void **state)
 static void it_opens_nothing_by_path(void **state)
 {
 	struct fix *f = *state;
-	struct ckq_file file = file_of(f);
+	struct ckq_file file;
 	char path[512];
 	sqlite3 *db = NULL;
 
+	open_file(f, &file);
 	assert_int_equal(ckq_vfs_open(&file, &db), SQLITE_OK);
 	assert_true(sqlite3_exec(db, "ATTACH '/etc/hostname' AS x", NULL, NULL,
 				 NULL) != SQLITE_OK);
 	sqlite3_close(db);
+	ckq_file_close(&file);
 	snprintf(path, sizeof(path), "%s/m", f->dir);
 	assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY,
 					 CKQ_VFS_NAME), SQLITE_CANTOPEN);
