@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "catalog/manifest.h"
 #include "tree/internal.h"
 #include "verbs/store.h"
 
@@ -156,11 +157,37 @@ int ckv_ckpt_load(struct ckv_tree *tree, struct ckv_ckpt *c,
 			rc = check_identity(tree, c, err);
 		if (rc == 0)
 			rc = ckv_paths_init(&c->paths, k, err);
-		if (rc == 0)
+		if (rc == 0) {
 			c->ckpt = k;
-		else
+			atomic_store_explicit(&c->loaded, true,
+					      memory_order_relaxed);
+		} else {
 			ckpt_checkpoint_close(k);
+		}
 	}
 	pthread_mutex_unlock(&c->lock);
 	return rc;
+}
+
+const char *ckv_node_name(const struct ckv_node *n)
+{
+	CKB_REQUIRE(n->ckpt);
+	return n->ckpt->name;
+}
+
+bool ckv_gone(const struct ckv_node *n)
+{
+	return n->ckpt && check_identity(n->tree, n->ckpt, NULL) ==
+				  CKPT_ESTALE;
+}
+
+void ckv_counts(struct ckv_tree *tree, struct ckv_counts *out)
+{
+	*out = (struct ckv_counts){ .descriptors = ckq_manifests_open() };
+	pthread_mutex_lock(&tree->lock);
+	out->known = tree->known_count;
+	for (struct ckv_ckpt *c = tree->open; c; c = c->next)
+		out->open += atomic_load_explicit(&c->loaded,
+						  memory_order_relaxed);
+	pthread_mutex_unlock(&tree->lock);
 }

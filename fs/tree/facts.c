@@ -6,7 +6,8 @@
  * file's identity (inode, size, time), so a replaced checkpoint is noticed. A
  * damaged manifest is a fact too, and kept: its name is still listed, and the
  * log says once what is wrong. What could not be read for another reason may
- * be read the next time. The cache holds a few hundred bytes a checkpoint;
+ * be read the next time. The cache holds a few hundred bytes a checkpoint and
+ * begins anew at KNOWN_MAX, as names long gone stay in it (S9);
  * tree->lock guards it, and is not held while a manifest is read.
  */
 #include <stdio.h>
@@ -19,6 +20,8 @@
 #include "catalog/manifest.h"
 #include "tree/internal.h"
 #include "verbs/store.h"
+
+#define KNOWN_MAX (1u << 17)
 
 struct ckv_known {
 	struct ckv_known *next;
@@ -130,6 +133,21 @@ static int read_facts(struct ckv_tree *t, const char *name,
 	return 0;
 }
 
+/* Under tree->lock: forget them all. */
+static void forget(struct ckv_tree *t)
+{
+	for (size_t i = 0; i < t->known_cap; i++)
+		while (t->known[i]) {
+			struct ckv_known *k = t->known[i];
+
+			t->known[i] = k->next;
+			free(k);
+		}
+	free(t->known);
+	t->known = NULL;
+	t->known_count = t->known_cap = 0;
+}
+
 static int keep(struct ckv_tree *t, const char *name, const struct stat *st,
 		const struct ckv_facts *facts, struct ckpt_err *err)
 {
@@ -138,6 +156,8 @@ static int keep(struct ckv_tree *t, const char *name, const struct stat *st,
 	pthread_mutex_lock(&t->lock);
 	struct ckv_known *k = find(t, name);
 
+	if (!k && t->known_count >= KNOWN_MAX)
+		forget(t);
 	if (!k && grow(t)) {
 		k = malloc(sizeof(*k) + len);
 		if (k) {
@@ -176,14 +196,7 @@ int ckv_facts(struct ckv_tree *t, const char *name, const struct stat *st,
 
 void ckv_facts_fini(struct ckv_tree *t)
 {
-	for (size_t i = 0; i < t->known_cap; i++)
-		while (t->known[i]) {
-			struct ckv_known *k = t->known[i];
-
-			t->known[i] = k->next;
-			free(k);
-		}
-	free(t->known);
+	forget(t);
 }
 
 /* ---- latest, newest ---- */

@@ -117,6 +117,7 @@ struct ckv_ckpt {
 	struct ckpt_checkpoint *ckpt; /* NULL until opened; guard: lock; who
 				    saw ckv_ckpt_load() succeed, or holds a
 				    node inside, may read it freely */
+	atomic_bool loaded;      /* relaxed: for figures alone */
 	struct ckv_paths paths;  /* set with ckpt */
 	char *json;              /* checkpoint.json; guard: lock until set */
 	size_t json_len;

@@ -133,6 +133,18 @@ static void put_number(struct ckb_buf *b, enum ckpt_dtype dtype,
 
 /* ---- rows ---- */
 
+/* What printf("%*s", count, "") does, at a tenth of its price: every `ls -l`
+ * asks for the size of each text. */
+static void put_blanks(struct ckb_buf *b, uint32_t count)
+{
+	static const char blanks[64] =
+		"                                                               ";
+
+	for (; count > 63; count -= 63)
+		ckb_buf_put(b, blanks, 63);
+	ckb_buf_put(b, blanks, count);
+}
+
 /*
  * Elements [@first, @first + @count) into v->bytes, from one that begins on a
  * byte; *@out_at is the place of the first there.
@@ -160,7 +172,8 @@ static void put_space(struct preview *v, bool first, uint32_t width)
 		ckb_buf_putc(v->out, ' ');
 		v->column++;
 	} else {
-		ckb_buf_printf(v->out, "\n%*s", (int)v->ndim, "");
+		ckb_buf_putc(v->out, '\n');
+		put_blanks(v->out, v->ndim);
 		v->column = v->ndim;
 	}
 }
@@ -178,7 +191,7 @@ static int put_run(struct preview *v, uint64_t index, uint32_t count,
 		if (v->ckpt)
 			put_number(v->out, dtype, v->bytes, at + i);
 		else
-			ckb_buf_printf(v->out, "%*s", (int)width, "");
+			put_blanks(v->out, width);
 		v->column += width;
 	}
 	return rc;
@@ -205,8 +218,8 @@ static int put_row(struct preview *v, uint64_t index)
 /* Between two entries of dimension @d: a blank line unless they are rows. */
 static void put_break(struct preview *v, uint32_t d)
 {
-	ckb_buf_printf(v->out, "%s%*s", d + 2 < v->ndim ? "\n\n" : "\n",
-		       (int)d + 1, "");
+	ckb_buf_puts(v->out, d + 2 < v->ndim ? "\n\n" : "\n");
+	put_blanks(v->out, d + 1);
 	v->column = d + 1;
 }
 

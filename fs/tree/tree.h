@@ -65,6 +65,20 @@ CKB_MUST int ckv_attr(struct ckv_node *node, struct ckv_attr *out,
 /* Do both show the same file of the same state of the store? */
 bool ckv_same(const struct ckv_node *a, const struct ckv_node *b);
 
+/* Name of the checkpoint @node is of, by which it was found. Borrowed. */
+const char *ckv_node_name(const struct ckv_node *node);
+
+/* Was the checkpoint that @node is of removed, renamed or replaced since? */
+bool ckv_gone(const struct ckv_node *node);
+
+/* Figures for people. */
+struct ckv_counts {
+	uint64_t open;        /* checkpoints whose names are in memory */
+	uint64_t known;       /* checkpoints whose facts are */
+	uint64_t descriptors; /* of manifests, in the whole process */
+};
+void ckv_counts(struct ckv_tree *tree, struct ckv_counts *out);
+
 enum ckv_kind ckv_node_kind(const struct ckv_node *node);
 /* The entry a NPY, TXT or OPAQUE node shows; else NULL. Borrowed. */
 const struct ckpt_tensor_info *ckv_node_tensor(const struct ckv_node *node);
