@@ -2,8 +2,8 @@
 /*
  * cmd_mount.c - mount and umount.
  *
- * Accepts what mount(8) and fstab hand to a helper: -o anywhere, with options
- * that are the kernel's or mount's own business passed over.
+ * As mount.ckptfs it is mount(8)'s helper, whose letters mean other things:
+ * -f mounts nothing, -s passes over unknown options, -n and -v change nothing.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -13,100 +13,127 @@
 #include "cli/cli.h"
 
 #ifdef CKPT_HAVE_MOUNT
+#include "cli/mount_opts.h"
 #include "mount/mount.h"
 
-/* What mount(8) may pass and a read-only mount already is, or ignores. */
-static bool passed_over(const char *o)
-{
-	static const char *const known[] = {
-		"ro", "nosuid", "nodev", "noatime", "relatime", "noexec",
-		"exec", "auto", "noauto", "user", "users", "nofail", "_netdev",
-		"defaults", "default_permissions",
-	};
+struct mount_call {
+	struct ckm_opts opts;
+	bool helper, fake, sloppy;
+	const char *status;  /* --status DIR */
+	char *lists[16];     /* of each -o */
+	size_t list_count;
+};
 
-	for (size_t i = 0; i < CKB_ARRAY_LEN(known); i++)
-		if (strcmp(o, known[i]) == 0)
-			return true;
-	return strncmp(o, "x-", 2) == 0;
+static int parse(const struct cli *cli, int argc, char **argv,
+		 struct mount_call *m)
+{
+	static const struct option options[] = {
+		{ "foreground", no_argument, NULL, 'f' },
+		{ "status", required_argument, NULL, 'S' }, { 0 },
+	};
+	const char *base = strrchr(argv[0], '/');
+	int c, rc = CLI_OK;
+
+	m->helper = strcmp(base ? base + 1 : argv[0], "mount.ckptfs") == 0;
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, m->helper ? ":fsno:N:" : ":fo:",
+				options, NULL)) != -1) {
+		if (c == 'f' && m->helper)
+			m->fake = true;
+		else if (c == 'f')
+			m->opts.foreground = true;
+		else if (c == 'S' && !m->helper)
+			m->status = optarg;
+		else if (c == 's')
+			m->sloppy = true;
+		else if (c == 'o' && m->list_count <
+					     CKB_ARRAY_LEN(m->lists))
+			m->lists[m->list_count++] = optarg;
+		else if (c == 'o')
+			return cli_usage(cli, "more than %zu times -o; join "
+					 "them with commas",
+					 CKB_ARRAY_LEN(m->lists));
+		else if (c != 'n')
+			return cli_bad_option(cli, argv, c);
+	}
+	for (size_t i = 0; rc == CLI_OK && i < m->list_count; i++)
+		rc = cli_mount_options(cli, m->lists[i], m->helper, m->sloppy,
+				       &m->opts);
+	return rc;
 }
 
-/* "-o a,b=c". 0, or an exit code. */
-static int mount_option(const struct cli *cli, char *list,
-			struct ckm_opts *opts)
+static int status_row(void *ctx, const char *name, uint64_t value)
 {
-	char *save = NULL, *end;
+	char text[24];
+	const char *const cells[] = { name, text };
 
-	for (char *o = strtok_r(list, ",", &save); o;
-	     o = strtok_r(NULL, ",", &save)) {
-		if (strcmp(o, "allow_other") == 0) {
-			opts->allow_other = true;
-		} else if (strncmp(o, "cache=", 6) == 0) {
-			unsigned long long mib = strtoull(o + 6, &end, 10);
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+	return cli_row(ctx, cells, CKB_ARRAY_LEN(cells)) == 0 ? 0
+							     : CKPT_ENOMEM;
+}
 
-			if (*end || mib == 0 || mib > (1ull << 20))
-				return cli_usage(cli, "cache= wants MiB, not "
-						 "'%s'", o + 6);
-			opts->cache_bytes = (size_t)mib << 20;
-		} else if (strncmp(o, "max_threads=", 12) == 0) {
-			unsigned long n = strtoul(o + 12, &end, 10);
+static int show_status(const struct cli *cli, const char *dir)
+{
+	static const struct cli_column columns[] = {
+		{ "name", false, false }, { "value", true, true },
+	};
+	struct libscols_table *t = cli_table(cli, "mount", columns,
+					     CKB_ARRAY_LEN(columns));
+	struct ckpt_err err = { 0 };
 
-			if (*end || n == 0 || n > 1024)
-				return cli_usage(cli, "max_threads= wants 1 "
-						 "to 1024, not '%s'", o + 12);
-			opts->threads = (uint32_t)n;
-		} else if (strcmp(o, "rw") == 0) {
-			return cli_usage(cli, "a mount is read-only: leave out "
-					 "'rw'");
-		} else if (!passed_over(o)) {
-			return cli_usage(cli, "there is no mount option '%s'",
-					 o);
-		}
+	if (!t) {
+		ckb_err_nomem(&err);
+		return cli_fail(cli, &err);
 	}
-	return CLI_OK;
+	int rc = ckm_stat(dir, status_row, t, &err);
+
+	if (rc < 0) {
+		scols_unref_table(t);
+		return cli_fail(cli, &err);
+	}
+	return cli_table_end(t);
 }
 
 static int run_mount(const struct cli *cli, int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "foreground", no_argument, NULL, 'f' }, { 0 },
-	};
-	struct ckm_opts opts = { 0 };
+	struct mount_call m = { 0 };
 	struct ckpt_err err = { 0 };
-	int c, rc = CLI_OK;
+	int rc = parse(cli, argc, argv, &m);
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":fo:", options, NULL)) != -1) {
-		if (c == 'f')
-			opts.foreground = true;
-		else if (c == 'o')
-			rc = mount_option(cli, optarg, &opts);
-		else
-			return cli_bad_option(cli, argv, c);
-		if (rc != CLI_OK)
-			return rc;
-	}
+	if (rc != CLI_OK)
+		return rc;
+	if (m.status && argc == optind)
+		return show_status(cli, m.status);
 	if (argc - optind != 2)
 		return cli_usage(cli, "STORE and DIR are wanted, %d given",
 				 argc - optind);
-	opts.store = argv[optind];
-	opts.dir = argv[optind + 1];
-	return ckm_mount(&opts, &err) < 0 ? cli_fail(cli, &err) : CLI_OK;
+	m.opts.store = argv[optind];
+	m.opts.dir = argv[optind + 1];
+	if (m.fake)
+		return CLI_OK;
+	return ckm_mount(&m.opts, &err) < 0 ? cli_fail(cli, &err) : CLI_OK;
 }
 
 static int run_umount(const struct cli *cli, int argc, char **argv)
 {
-	static const struct option options[] = { { 0 } };
+	static const struct option options[] = {
+		{ "lazy", no_argument, NULL, 'l' }, { 0 },
+	};
 	struct ckpt_err err = { 0 };
+	bool lazy = false;
 	int c;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1)
-		return cli_bad_option(cli, argv, c);
+	while ((c = getopt_long(argc, argv, ":l", options, NULL)) != -1) {
+		if (c != 'l')
+			return cli_bad_option(cli, argv, c);
+		lazy = true;
+	}
 	if (argc - optind != 1)
 		return cli_usage(cli, "one DIR is wanted, %d given",
 				 argc - optind);
-	return ckm_umount(argv[optind], &err) < 0 ? cli_fail(cli, &err)
-						  : CLI_OK;
+	return ckm_umount(argv[optind], lazy, &err) < 0 ? cli_fail(cli, &err)
+							: CLI_OK;
 }
 #else
 static int run_mount(const struct cli *cli, int argc, char **argv)
@@ -122,19 +149,26 @@ static int run_mount(const struct cli *cli, int argc, char **argv)
 
 const struct cli_command cli_mount = {
 	.name = "mount",
-	.usage = "[-f] [-o OPTIONS] STORE DIR",
+	.usage = "[-f] [-o OPTIONS] STORE DIR | --status DIR",
 	.summary = "Show a store as folders and files; returns when it answers",
 	.help = "  -f, --foreground stay, and log to stderr\n"
+		"      --status DIR figures of the mount at DIR\n"
 		"  -o allow_other   let other users in\n"
+		"  -o uid=N,gid=N   owner that files show (yours)\n"
+		"  -o umask=OCTAL   bits that modes lack (0)\n"
+		"  -o xattr         answer user.ckptfs.* attributes\n"
 		"  -o cache=MIB     decoded bytes kept (64)\n"
-		"  -o max_threads=N most threads that serve requests (16)\n",
+		"  -o max_threads=N most threads that serve requests (16)\n"
+		"  -o fsname=NAME   source that `mount` and `df` show\n"
+		"  -o noexec        run no program from it\n",
 	.run = run_mount,
 };
 
 const struct cli_command cli_umount = {
 	.name = "umount",
-	.usage = "DIR",
+	.usage = "[-l] DIR",
 	.summary = "Take a mount down",
-	.help = "",
+	.help = "  -l, --lazy       detach it now; the daemon ends with the "
+		"last user\n",
 	.run = run_umount,
 };

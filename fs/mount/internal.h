@@ -6,9 +6,15 @@
 #define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "mount/mount.h"
 #include "tree/tree.h"
+
+/* The status file: at the top, never listed. A name of a checkpoint does not
+ * begin with a dot, so it hides nothing. */
+#define CKM_STATUS_NAME ".ckptfs"
+#define CKM_STATUS_INO ((fuse_ino_t)2)
 
 /* ---- nodes.c: what the kernel knows, by node id ---- */
 struct ckm_nodes;
@@ -27,20 +33,84 @@ fuse_ino_t ckm_nodes_learn(struct ckm_nodes *n, struct ckv_node *node,
 void ckm_nodes_forget(struct ckm_nodes *n, fuse_ino_t id, uint64_t count);
 size_t ckm_nodes_count(struct ckm_nodes *n);
 
-/* ---- ops.c ---- */
+/* Every checkpoint that the kernel knows, each node with a reference; malloc'ed,
+ * NULL when there are none or memory is out. */
+struct ckm_known {
+	fuse_ino_t id;
+	struct ckv_node *node;
+};
+struct ckm_known *ckm_nodes_checkpoints(struct ckm_nodes *n,
+					size_t *out_count);
+
+/* ---- what a mount counts; status.c names them ---- */
+enum ckm_counter {
+	CKM_LOOKUP, CKM_FORGET, CKM_GETATTR, CKM_READLINK, CKM_OPEN, CKM_READ,
+	CKM_RELEASE, CKM_OPENDIR, CKM_READDIR, CKM_RELEASEDIR, CKM_STATFS,
+	CKM_XATTR, CKM_ERRORS, CKM_BYTES, CKM_COUNTERS
+};
+
 struct ckm_fs {
 	struct ckpt_store *store;
 	struct ckv_tree *tree;
 	struct ckm_nodes *nodes;
 	uid_t uid;
 	gid_t gid;
+	mode_t umask;           /* bits that modes lack */
 	void (*ready)(void *ctx); /* called once, from INIT */
 	void *ready_ctx;
+	int64_t start_ns;
+	atomic_uint_least64_t counters[CKM_COUNTERS]; /* relaxed: figures */
 	pthread_mutex_t size_lock;
 	uint64_t size_bytes;    /* of all packs; guard: size_lock */
 	int64_t size_at_ns;     /* when that was; guard: size_lock */
 };
-const struct fuse_lowlevel_ops *ckm_ops(void);
+
+static inline struct ckm_fs *ckm_fs_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+static inline void ckm_count(struct ckm_fs *fs, enum ckm_counter c,
+			     uint64_t n)
+{
+	atomic_fetch_add_explicit(&fs->counters[c], n, memory_order_relaxed);
+}
+
+/* ---- ops.c ---- */
+/* With @xattr the table answers xattr calls; without, the kernel is told once
+ * that there are none. */
+const struct fuse_lowlevel_ops *ckm_ops(bool xattr);
+
+#define CKM_FOREVER_S 1e9
+#define CKM_LIVE_S 0.5 /* what may change is asked for again after this */
+
+/* Answer a failed request: the errno of @code. */
+void ckm_fail(fuse_req_t req, int code, const struct ckpt_err *err);
+/* What stands in a run may be renamed, removed or replaced. */
+bool ckm_lives(const struct ckv_node *dir);
+/* Attributes of @node (taken) as an entry of a folder; the kernel learns of
+ * it. On failure nothing is learnt. */
+CKB_MUST int ckm_learn(struct ckm_fs *fs, bool parent_lives,
+		       struct ckv_node *node, struct fuse_entry_param *e,
+		       struct ckpt_err *err);
+/* The reply buffer of this thread; NULL: out of memory. */
+uint8_t *ckm_reply_buffer(size_t size);
+
+/* ---- dirs.c, xattr.c, status.c: the requests of folders and the rest ---- */
+void ckm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ckm_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi);
+void ckm_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			struct fuse_file_info *fi);
+void ckm_op_releasedir(fuse_req_t req, fuse_ino_t ino,
+		       struct fuse_file_info *fi);
+void ckm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+		     size_t size);
+void ckm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void ckm_op_statfs(fuse_req_t req, fuse_ino_t ino);
+
+/* The figures of now, "NAME VALUE" a line. */
+CKB_MUST int ckm_status_text(struct ckm_fs *fs, struct ckb_buf *out,
+			     struct ckpt_err *err);
 
 /* ---- point.c: mount points ---- */
 
@@ -49,11 +119,45 @@ const struct fuse_lowlevel_ops *ckm_ops(void);
 CKB_MUST int ckm_point_check(const char *store, const char *dir, char **out,
 			     struct ckpt_err *err);
 
+/* Every mount of this process's view, without touching any; @minor: of a
+ * mount of ours, else -1. */
+typedef void (*ckm_point_fn)(void *ctx, const char *point, int minor);
+void ckm_point_each(ckm_point_fn fn, void *ctx);
+
 /* Device minor of the FUSE mount of ours at @dir (a real path) from
  * /proc/self/mountinfo, without touching it; -1: there is none. */
 int ckm_point_minor(const char *dir);
 
+/* @dir's real path, malloc'ed, when a mount of ours is there, dead or alive.
+ * CKPT_EINVAL: none is; @verb is what was wanted of it. */
+CKB_MUST int ckm_point_find(const char *dir, const char *verb, char **out,
+			    struct ckpt_err *err);
+
 /* Root only, best effort: raise the kernel's read-ahead of the mount. */
 void ckm_point_readahead(const char *dir);
+
+/* ---- sweep.c ---- */
+struct ckm_sweep;
+
+/* Start the thread; @point and the rest outlive it. */
+CKB_MUST int ckm_sweep_start(struct ckm_fs *fs, struct fuse_session *session,
+			     const char *point, struct ckm_sweep **out,
+			     struct ckpt_err *err);
+/* It is to end; it may be waiting for the mount. */
+void ckm_sweep_ask_stop(struct ckm_sweep *s);
+/* Wait for its end: the mount was taken down, or answers. */
+void ckm_sweep_free(struct ckm_sweep *s);
+
+/* ---- holders.c ---- */
+
+/* Who keeps the mount at @point (a real path) busy: "123 (bash: its working
+ * folder), ...", a few of them, appended to @out; nothing when none is seen.
+ * The mount itself is not touched. */
+void ckm_holders(const char *point, struct ckb_buf *out);
+
+/* ---- notify.c ---- */
+
+/* Tell systemd, if it started us (sd_notify(3)'s protocol): "READY=1". */
+void ckm_notify(const char *state);
 
 #endif

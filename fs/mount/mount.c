@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,12 +37,14 @@ struct daemon {
 	int report_fd;          /* to the waiting parent; -1: none */
 	struct ckm_fs fs;
 	struct fuse_session *session;
+	struct ckm_sweep *sweep;
 };
 
 /* ---- notes ---- */
 
 struct notes {
 	bool foreground;
+	bool serving;           /* set once, before there are threads */
 	atomic_llong minute;    /* relaxed: a lost note more or less is fine */
 	atomic_int count;
 };
@@ -95,22 +98,43 @@ static void on_ready(void *ctx)
 	ckb_log(CKB_INFO, "mounted '%s' on '%s' (libfuse %s)", d->opts->store,
 		d->point, fuse_pkgversion());
 	report(d, NULL);
+	if (d->opts->foreground)
+		ckm_notify("READY=1");
 }
 
 /* ---- serving ---- */
+
+/* The last thing libfuse said: why it refused, for our sentence. Written and
+ * read while there is one thread; later it only goes to the log. */
+static char fuse_said[200];
+
+static void fuse_says(enum fuse_log_level level, const char *fmt, va_list ap)
+{
+	char text[sizeof(fuse_said)];
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	text[strcspn(text, "\n")] = '\0';
+	if (!notes.serving)
+		memcpy(fuse_said, text, sizeof(text));
+	else
+		ckb_log(level <= FUSE_LOG_ERR ? CKB_ERROR : CKB_INFO, "%s",
+			text);
+}
 
 /* fsname ends at a comma in a mount option: escape it and the backslash. */
 static char *mount_options(const struct ckm_opts *opts)
 {
 	CKB_BUF struct ckb_buf b = { 0 };
-	CKB_FREE char *store = realpath(opts->store, NULL);
+	const char *source = opts->fsname ? opts->fsname : opts->store;
 
 	ckb_buf_puts(&b, "ro,nosuid,nodev,noatime,default_permissions,"
 			 "subtype=ckptfs");
 	if (opts->allow_other)
 		ckb_buf_puts(&b, ",allow_other");
+	if (opts->noexec)
+		ckb_buf_puts(&b, ",noexec");
 	ckb_buf_puts(&b, ",fsname=");
-	for (const char *p = store ? store : opts->store; *p; p++) {
+	for (const char *p = source; *p; p++) {
 		if (*p == ',' || *p == '\\')
 			ckb_buf_putc(&b, '\\');
 		ckb_buf_putc(&b, *p);
@@ -126,21 +150,24 @@ static int session_open(struct daemon *d, struct ckpt_err *err)
 
 	if (!options)
 		return ckb_err_nomem(err);
-	d->session = fuse_session_new(&args, ckm_ops(), sizeof(*ckm_ops()),
-				      &d->fs);
+	fuse_set_log_func(fuse_says);
+	const struct fuse_lowlevel_ops *ops = ckm_ops(d->opts->xattr);
+
+	d->session = fuse_session_new(&args, ops, sizeof(*ops), &d->fs);
 	fuse_opt_free_args(&args);
 	if (!d->session)
 		return ckb_err(err, CKPT_EIO, "cannot mount on '%s': libfuse "
-			       "refused the options", d->opts->dir);
+			       "refused the options: %s", d->opts->dir,
+			       fuse_said);
 	if (fuse_set_signal_handlers(d->session) != 0)
 		return ckb_err(err, CKPT_EIO,
 			       "cannot mount on '%s': no signal handlers",
 			       d->opts->dir);
 	if (fuse_session_mount(d->session, d->point) != 0)
-		return ckb_err(err, CKPT_EPERM,
-			       "cannot mount on '%s': FUSE refused; is "
-			       "/dev/fuse there and may you use it? `ls`, `cat` "
-			       "and `export` work without it", d->opts->dir);
+		return ckb_err(err, CKPT_EPERM, "cannot mount on '%s': FUSE "
+			       "refused%s%s; `ls`, `cat` and `export` work "
+			       "without a mount", d->opts->dir,
+			       fuse_said[0] ? ": " : "", fuse_said);
 	return 0;
 }
 
@@ -154,6 +181,7 @@ static int session_loop(struct daemon *d, struct ckpt_err *err)
 	fuse_loop_cfg_set_clone_fd(cfg, 0);
 	fuse_loop_cfg_set_max_threads(cfg, d->opts->threads ? d->opts->threads
 							    : THREADS_DEFAULT);
+	notes.serving = true;
 	rc = fuse_session_loop_mt(d->session, cfg);
 	fuse_loop_cfg_destroy(cfg);
 	/* a positive number is the signal that ended it: a clean stop */
@@ -188,8 +216,10 @@ static void fs_close(struct daemon *d)
 
 static int serve(struct daemon *d, struct ckpt_err *err)
 {
-	d->fs.uid = geteuid();
-	d->fs.gid = getegid();
+	d->fs.uid = d->opts->has_uid ? d->opts->uid : geteuid();
+	d->fs.gid = d->opts->has_gid ? d->opts->gid : getegid();
+	d->fs.umask = d->opts->umask;
+	d->fs.start_ns = (int64_t)time(NULL) * 1000000000;
 	d->fs.ready = on_ready;
 	d->fs.ready_ctx = d;
 	pthread_mutex_init(&d->fs.size_lock, NULL);
@@ -199,10 +229,22 @@ static int serve(struct daemon *d, struct ckpt_err *err)
 		rc = session_open(d, err);
 	if (rc == 0) {
 		ckm_point_readahead(d->point);
-		rc = session_loop(d, err);
+		/* only now: systemd's automount lets its own group by */
+		if (!d->opts->foreground)
+			setsid();
+		rc = ckm_sweep_start(&d->fs, d->session, d->point, &d->sweep,
+				     err);
 	}
+	if (rc == 0) {
+		rc = session_loop(d, err);
+		if (d->opts->foreground)
+			ckm_notify("STOPPING=1");
+	}
+	ckm_sweep_ask_stop(d->sweep);
 	if (d->session) {
+		/* closes the connection: whoever waits for it is let go */
 		fuse_session_unmount(d->session);
+		ckm_sweep_free(d->sweep);
 		fuse_remove_signal_handlers(d->session);
 		fuse_session_destroy(d->session);
 	}
@@ -238,7 +280,6 @@ static void detach(void)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	setsid();
 	if (chdir("/") != 0)
 		ckb_log(CKB_WARN, "cannot leave the working folder");
 	if (null < 0)
@@ -282,6 +323,47 @@ static int background(struct daemon *d, struct ckpt_err *err)
 	_exit(rc < 0 ? 1 : 0);
 }
 
+/* What fusermount3 would refuse, said in our words before it is asked. */
+static int may_mount(const struct ckm_opts *opts, struct ckpt_err *err)
+{
+	CKB_FREE char *line = NULL;
+	size_t cap = 0;
+	bool allowed = false;
+
+	if (access("/dev/fuse", F_OK) != 0)
+		return ckb_err(err, CKPT_EPERM, "cannot mount on '%s': there is "
+			       "no /dev/fuse; load the module with `modprobe "
+			       "fuse`, or give the container the device; `ls`, "
+			       "`cat` and `export` work without it", opts->dir);
+	if (geteuid() == 0)
+		return 0;
+	if (access("/dev/fuse", R_OK | W_OK) != 0)
+		return ckb_err(err, CKPT_EPERM, "cannot mount on '%s': you may "
+			       "not use /dev/fuse; let root give it mode 0666; "
+			       "`ls`, `cat` and `export` work without it",
+			       opts->dir);
+	if (access("/usr/bin/fusermount3", X_OK) != 0 &&
+	    access("/bin/fusermount3", X_OK) != 0 &&
+	    access("/usr/local/bin/fusermount3", X_OK) != 0)
+		return ckb_err(err, CKPT_EPERM, "cannot mount on '%s': there is "
+			       "no fusermount3; install the package fuse3",
+			       opts->dir);
+	FILE *f = opts->allow_other ? fopen("/etc/fuse.conf", "re") : NULL;
+
+	while (f && !allowed && getline(&line, &cap, f) > 0) {
+		line[strcspn(line, " \t\r\n")] = '\0';
+		allowed = strcmp(line, "user_allow_other") == 0;
+	}
+	if (f)
+		fclose(f);
+	if (opts->allow_other && !allowed)
+		return ckb_err(err, CKPT_EPERM, "cannot let other users into "
+			       "'%s': /etc/fuse.conf has no line "
+			       "'user_allow_other'; let root add it, or leave "
+			       "out allow_other", opts->dir);
+	return 0;
+}
+
 int ckm_mount(const struct ckm_opts *opts, struct ckpt_err *err)
 {
 	CKB_FREE char *store = realpath(opts->store, NULL);
@@ -293,8 +375,12 @@ int ckm_mount(const struct ckm_opts *opts, struct ckpt_err *err)
 				   opts->store);
 	int rc = ckm_point_check(store, opts->dir, &d.point, err);
 
-	if (rc < 0)
+	if (rc == 0)
+		rc = may_mount(opts, err);
+	if (rc < 0) {
+		free(d.point);
 		return rc;
+	}
 	mine.store = store;
 	mine.dir = d.point;
 	/* sentences about the store are wanted before any fork */

@@ -6,14 +6,19 @@
  * collision between checkpoints), the later gets the next free number, so an
  * id never shows another file. Each entry counts the kernel's lookups and
  * holds one reference of the tree's; FORGET takes lookups away, and the last
- * one drops the entry. At unmount no FORGETs come: free drops everything.
+ * one drops the entry. At unmount no FORGETs come: free drops everything. When
+ * most of many are forgotten, the table shrinks and memory goes back to the
+ * system.
  *
  * Threads: any. One mutex, held for a table probe only; never while a node is
  * put (that may close files).
  */
 #include "mount/internal.h"
 
+#include <malloc.h>
 #include <stdlib.h>
+
+#define CAP_MIN 1024u
 
 struct entry {
 	fuse_ino_t id;          /* 0: free slot */
@@ -53,17 +58,18 @@ static void place(struct ckm_nodes *n, struct entry e)
 	n->slots[at] = e;
 }
 
-static bool grow(struct ckm_nodes *n)
+/* Into a table of @cap slots. */
+static bool resize(struct ckm_nodes *n, size_t cap)
 {
 	struct entry *old = n->slots;
 	size_t old_cap = n->cap;
 
-	n->slots = calloc(old_cap * 2, sizeof(*old));
+	n->slots = calloc(cap, sizeof(*old));
 	if (!n->slots) {
 		n->slots = old;
 		return false;
 	}
-	n->cap = old_cap * 2;
+	n->cap = cap;
 	for (size_t i = 0; i < old_cap; i++)
 		if (old[i].id != 0)
 			place(n, old[i]);
@@ -100,7 +106,7 @@ int ckm_nodes_new(struct ckv_node *root, struct ckm_nodes **out,
 	*out = NULL;
 	if (!n)
 		return ckb_err_nomem(err);
-	n->cap = 1024;
+	n->cap = CAP_MIN;
 	n->slots = calloc(n->cap, sizeof(*n->slots));
 	if (!n->slots) {
 		free(n);
@@ -144,18 +150,16 @@ fuse_ino_t ckm_nodes_learn(struct ckm_nodes *n, struct ckv_node *node,
 {
 	struct ckv_node *spare = NULL;
 	fuse_ino_t id = ino;
-	struct entry *e;
+	struct entry *e = NULL;
 
 	pthread_mutex_lock(&n->lock);
-	while ((e = find(n, id)) != NULL && !ckv_same(e->node, node)) {
+	while (id <= CKM_STATUS_INO ||
+	       ((e = find(n, id)) != NULL && !ckv_same(e->node, node)))
 		id++;
-		if (id == 0)
-			id = 2;
-	}
 	if (e) {
 		e->lookups++;
 		spare = node;
-	} else if ((n->used + 1) * 4 > n->cap * 3 && !grow(n)) {
+	} else if ((n->used + 1) * 4 > n->cap * 3 && !resize(n, n->cap * 2)) {
 		id = 0;
 		spare = node;
 	} else {
@@ -170,6 +174,7 @@ fuse_ino_t ckm_nodes_learn(struct ckm_nodes *n, struct ckv_node *node,
 void ckm_nodes_forget(struct ckm_nodes *n, fuse_ino_t id, uint64_t count)
 {
 	struct ckv_node *gone = NULL;
+	bool shrunk = false;
 
 	pthread_mutex_lock(&n->lock);
 	struct entry *e = find(n, id);
@@ -179,10 +184,14 @@ void ckm_nodes_forget(struct ckm_nodes *n, fuse_ino_t id, uint64_t count)
 		if (e->lookups == 0) {
 			gone = e->node;
 			erase(n, e);
+			shrunk = n->cap > CAP_MIN && n->used < n->cap / 8 &&
+				 resize(n, n->cap / 4);
 		}
 	}
 	pthread_mutex_unlock(&n->lock);
 	ckv_put(gone);
+	if (shrunk)
+		malloc_trim(0);
 }
 
 size_t ckm_nodes_count(struct ckm_nodes *n)
@@ -192,4 +201,26 @@ size_t ckm_nodes_count(struct ckm_nodes *n)
 
 	pthread_mutex_unlock(&n->lock);
 	return used;
+}
+
+struct ckm_known *ckm_nodes_checkpoints(struct ckm_nodes *n,
+					size_t *out_count)
+{
+	struct ckm_known *known = NULL;
+	size_t cap = 0;
+
+	*out_count = 0;
+	pthread_mutex_lock(&n->lock);
+	for (size_t i = 0; i < n->cap; i++) {
+		const struct entry *e = &n->slots[i];
+
+		if (e->id == 0 || ckv_node_kind(e->node) != CKV_CHECKPOINT)
+			continue;
+		if (!ckb_room(&known, *out_count, &cap, sizeof(*known)))
+			break; /* the rest the next time */
+		known[(*out_count)++] = (struct ckm_known){ e->id,
+							    ckv_ref(e->node) };
+	}
+	pthread_mutex_unlock(&n->lock);
+	return known;
 }

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ops.c - FUSE requests, answered from the tree.
+ * ops.c - FUSE requests, answered from the tree: names, attributes, reads.
  *
  * Everything under a checkpoint is immutable, so the kernel may keep entries,
  * attributes, folders and pages for ever; runs may change, so what stands in
- * them is asked for again after a second. A READ is answered in full, with
- * verified bytes, or with EIO (S6): never short, as that would cut the file
- * for every reader. Nothing is ever written: the mount is `ro`, and an open
- * for writing is EROFS here too. There are no xattr calls: absent handlers
- * are asked once, present ones twice per `ls -l` entry.
+ * them is asked for again after half a second: what is new, gone, renamed or
+ * replaced is seen within a second. Nothing is ever notified to the kernel, so
+ * nothing can wait for a request of its own (the deadlock of other mounts): a
+ * replaced checkpoint is another node, with other pages.
+ *
+ * A READ is answered in full, with verified bytes, or with EIO (S6): never
+ * short, as that would cut the file for every reader. Nothing is ever written:
+ * the mount is `ro`, and an open for writing is EROFS here too. Without
+ * `-o xattr` there are no xattr calls: absent handlers are asked once, present
+ * ones twice per `ls -l` entry.
  *
  * Threads: libfuse's workers, in parallel; the tree takes care of itself. Each
  * request is answered exactly once on every path.
@@ -16,26 +21,13 @@
 #include "mount/internal.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/sys.h"
-#include "verbs/store.h"
 
-#define FOREVER_S 1e9
-#define LIVE_S 1.0
-#define SIZE_AGE_NS 60000000000ll
 #define BLOCK_BYTES 4096u
-
-static struct ckm_fs *fs_of(fuse_req_t req)
-{
-	return fuse_req_userdata(req);
-}
 
 static int errno_of(int code)
 {
@@ -53,12 +45,14 @@ static int errno_of(int code)
 	}
 }
 
-/* A failed request: log what a user cannot see behind an errno. */
-static int fail(fuse_req_t req, int code, const struct ckpt_err *err)
+/* Logs what a user cannot see behind an errno. */
+void ckm_fail(fuse_req_t req, int code, const struct ckpt_err *err)
 {
-	if (code != CKPT_ENOENT)
+	if (code != CKPT_ENOENT) {
+		ckm_count(ckm_fs_of(req), CKM_ERRORS, 1);
 		ckb_log(CKB_ERROR, "%s", err->message);
-	return fuse_reply_err(req, errno_of(code));
+	}
+	fuse_reply_err(req, errno_of(code));
 }
 
 static void fill_stat(const struct ckm_fs *fs, const struct ckv_attr *a,
@@ -75,6 +69,7 @@ static void fill_stat(const struct ckm_fs *fs, const struct ckv_attr *a,
 		st->st_mode = a->is_link ? S_IFLNK | 0777 : S_IFREG | 0444;
 		st->st_nlink = 1;
 	}
+	st->st_mode &= ~fs->umask;
 	st->st_size = (off_t)a->size;
 	st->st_blocks = (blkcnt_t)ckb_div_up(a->size, 512);
 	st->st_blksize = 256 << 10;
@@ -84,18 +79,15 @@ static void fill_stat(const struct ckm_fs *fs, const struct ckv_attr *a,
 	st->st_ctim = st->st_mtim;
 }
 
-/* What stands in a run may be renamed, removed or replaced. */
-static bool lives(const struct ckv_node *dir)
+bool ckm_lives(const struct ckv_node *dir)
 {
 	enum ckv_kind kind = ckv_node_kind(dir);
 
 	return kind == CKV_ROOT || kind == CKV_RUN;
 }
 
-/* Attributes of @node (taken) as an entry of a folder; the kernel learns of
- * it. On failure nothing is learnt. */
-static int learn(struct ckm_fs *fs, bool parent_lives, struct ckv_node *node,
-		 struct fuse_entry_param *e, struct ckpt_err *err)
+int ckm_learn(struct ckm_fs *fs, bool parent_lives, struct ckv_node *node,
+	      struct fuse_entry_param *e, struct ckpt_err *err)
 {
 	struct ckv_attr attr;
 	int rc = ckv_attr(node, &attr, err);
@@ -106,8 +98,8 @@ static int learn(struct ckm_fs *fs, bool parent_lives, struct ckv_node *node,
 	}
 	memset(e, 0, sizeof(*e));
 	fill_stat(fs, &attr, &e->attr);
-	e->attr_timeout = attr.immutable ? FOREVER_S : LIVE_S;
-	e->entry_timeout = parent_lives ? LIVE_S : FOREVER_S;
+	e->attr_timeout = attr.immutable ? CKM_FOREVER_S : CKM_LIVE_S;
+	e->entry_timeout = parent_lives ? CKM_LIVE_S : CKM_FOREVER_S;
 	e->ino = ckm_nodes_learn(fs->nodes, node, attr.ino);
 	return e->ino ? 0 : ckb_err_nomem(err);
 }
@@ -127,45 +119,64 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 		fs->ready(fs->ready_ctx);
 }
 
+/* As procfs: no size, read to the end. */
+static void status_stat(const struct ckm_fs *fs, struct stat *st)
+{
+	struct ckv_attr a = { .ino = CKM_STATUS_INO, .time_ns = fs->start_ns };
+
+	fill_stat(fs, &a, st);
+}
+
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ckm_fs *fs = fs_of(req);
+	struct ckm_fs *fs = ckm_fs_of(req);
 	struct ckv_node *dir = ckm_nodes_get(fs->nodes, parent), *node = NULL;
 	struct fuse_entry_param e = { 0 };
 	struct ckpt_err err = { 0 };
 
+	ckm_count(fs, CKM_LOOKUP, 1);
+	if (parent == FUSE_ROOT_ID && strcmp(name, CKM_STATUS_NAME) == 0) {
+		ckv_put(dir);
+		e.ino = CKM_STATUS_INO;
+		e.entry_timeout = e.attr_timeout = CKM_FOREVER_S;
+		status_stat(fs, &e.attr);
+		fuse_reply_entry(req, &e);
+		return;
+	}
 	if (!dir) {
 		fuse_reply_err(req, ESTALE);
 		return;
 	}
-	bool live = lives(dir);
+	bool live = ckm_lives(dir);
 	int rc = ckv_lookup(dir, name, &node, &err);
 
 	ckv_put(dir);
 	if (rc == CKPT_ENOENT && !live) {
-		e.entry_timeout = FOREVER_S; /* it never will be there */
+		e.entry_timeout = CKM_FOREVER_S; /* it never will be there */
 		fuse_reply_entry(req, &e);
 		return;
 	}
 	if (rc == 0)
-		rc = learn(fs, live, node, &e, &err);
+		rc = ckm_learn(fs, live, node, &e, &err);
 	if (rc < 0)
-		fail(req, rc, &err);
+		ckm_fail(req, rc, &err);
 	else if (fuse_reply_entry(req, &e) != 0)
 		ckm_nodes_forget(fs->nodes, e.ino, 1);
 }
 
 static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {
-	ckm_nodes_forget(fs_of(req)->nodes, ino, nlookup);
+	ckm_count(ckm_fs_of(req), CKM_FORGET, 1);
+	ckm_nodes_forget(ckm_fs_of(req)->nodes, ino, nlookup);
 	fuse_reply_none(req);
 }
 
 static void op_forget_multi(fuse_req_t req, size_t count,
 			    struct fuse_forget_data *forgets)
 {
+	ckm_count(ckm_fs_of(req), CKM_FORGET, count);
 	for (size_t i = 0; i < count; i++)
-		ckm_nodes_forget(fs_of(req)->nodes, forgets[i].ino,
+		ckm_nodes_forget(ckm_fs_of(req)->nodes, forgets[i].ino,
 				 forgets[i].nlookup);
 	fuse_reply_none(req);
 }
@@ -173,13 +184,19 @@ static void op_forget_multi(fuse_req_t req, size_t count,
 static void op_getattr(fuse_req_t req, fuse_ino_t ino,
 		       struct fuse_file_info *fi)
 {
-	struct ckm_fs *fs = fs_of(req);
+	struct ckm_fs *fs = ckm_fs_of(req);
 	struct ckv_node *node = ckm_nodes_get(fs->nodes, ino);
 	struct ckpt_err err = { 0 };
 	struct ckv_attr attr;
 	struct stat st;
 
 	(void)fi;
+	ckm_count(fs, CKM_GETATTR, 1);
+	if (ino == CKM_STATUS_INO) {
+		status_stat(fs, &st);
+		fuse_reply_attr(req, &st, CKM_FOREVER_S);
+		return;
+	}
 	if (!node) {
 		fuse_reply_err(req, ESTALE);
 		return;
@@ -188,19 +205,20 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
 
 	ckv_put(node);
 	if (rc < 0) {
-		fail(req, rc, &err);
+		ckm_fail(req, rc, &err);
 		return;
 	}
 	fill_stat(fs, &attr, &st);
-	fuse_reply_attr(req, &st, attr.immutable ? FOREVER_S : LIVE_S);
+	fuse_reply_attr(req, &st, attr.immutable ? CKM_FOREVER_S : CKM_LIVE_S);
 }
 
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-	struct ckv_node *node = ckm_nodes_get(fs_of(req)->nodes, ino);
+	struct ckv_node *node = ckm_nodes_get(ckm_fs_of(req)->nodes, ino);
 	struct ckpt_err err = { 0 };
 	CKB_BUF struct ckb_buf target = { 0 };
 
+	ckm_count(ckm_fs_of(req), CKM_READLINK, 1);
 	if (!node) {
 		fuse_reply_err(req, ESTALE);
 		return;
@@ -209,18 +227,44 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 	ckv_put(node);
 	if (rc < 0)
-		fail(req, rc, &err);
+		ckm_fail(req, rc, &err);
 	else
 		fuse_reply_readlink(req, (const char *)target.data);
 }
 
+/* A snapshot for each open, so that lines fit each other. */
+static void status_open(fuse_req_t req, struct fuse_file_info *fi)
+{
+	struct ckb_buf *text = calloc(1, sizeof(*text));
+	struct ckpt_err err = { 0 };
+	int rc = text ? ckm_status_text(ckm_fs_of(req), text, &err)
+		      : ckb_err_nomem(&err);
+
+	if (rc < 0) {
+		free(text);
+		ckm_fail(req, rc, &err);
+		return;
+	}
+	fi->fh = (uint64_t)(uintptr_t)text;
+	fi->direct_io = 1;
+	if (fuse_reply_open(req, fi) != 0) {
+		ckb_buf_fini(text);
+		free(text);
+	}
+}
+
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ckm_fs *fs = fs_of(req);
+	struct ckm_fs *fs = ckm_fs_of(req);
 	struct ckv_node *node;
 
+	ckm_count(fs, CKM_OPEN, 1);
 	if ((fi->flags & O_ACCMODE) != O_RDONLY) {
 		fuse_reply_err(req, EROFS);
+		return;
+	}
+	if (ino == CKM_STATUS_INO) {
+		status_open(req, fi);
 		return;
 	}
 	node = ckm_nodes_get(fs->nodes, ino);
@@ -239,8 +283,15 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void op_release(fuse_req_t req, fuse_ino_t ino,
 		       struct fuse_file_info *fi)
 {
-	(void)ino;
-	ckv_put((struct ckv_node *)(uintptr_t)fi->fh);
+	ckm_count(ckm_fs_of(req), CKM_RELEASE, 1);
+	if (ino == CKM_STATUS_INO) {
+		struct ckb_buf *text = (struct ckb_buf *)(uintptr_t)fi->fh;
+
+		ckb_buf_fini(text);
+		free(text);
+	} else {
+		ckv_put((struct ckv_node *)(uintptr_t)fi->fh);
+	}
 	fuse_reply_err(req, 0);
 }
 
@@ -266,7 +317,7 @@ static void reply_make(void)
 	pthread_key_create(&reply_key, reply_free);
 }
 
-static uint8_t *reply_buffer(size_t size)
+uint8_t *ckm_reply_buffer(size_t size)
 {
 	pthread_once(&reply_once, reply_make);
 	struct reply *r = pthread_getspecific(reply_key);
@@ -289,260 +340,62 @@ static uint8_t *reply_buffer(size_t size)
 	return r->data;
 }
 
+/* A pack that is missing is damage, unless its checkpoint went before it. */
+static int read_failed(struct ckv_node *node, int code,
+		       const struct ckpt_err *err)
+{
+	return code == CKPT_ECORRUPT && err->sys_errno == ENOENT &&
+	       ckv_gone(node) ? CKPT_ESTALE : code;
+}
+
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		    struct fuse_file_info *fi)
 {
 	struct ckv_node *node = (struct ckv_node *)(uintptr_t)fi->fh;
+	struct ckm_fs *fs = ckm_fs_of(req);
 	struct ckpt_err err = { 0 };
-	uint8_t *data = reply_buffer(size);
 	size_t len = 0;
 
-	(void)ino;
+	ckm_count(fs, CKM_READ, 1);
+	if (ino == CKM_STATUS_INO) {
+		const struct ckb_buf *b = (struct ckb_buf *)(uintptr_t)fi->fh;
+		size_t at = (size_t)ckb_min_u64((uint64_t)off, b->len);
+
+		fuse_reply_buf(req, (const char *)b->data + at,
+			       (size_t)ckb_min_u64(size, b->len - at));
+		return;
+	}
+	uint8_t *data = ckm_reply_buffer(size);
+
 	if (!data) {
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
 	int rc = ckv_read(node, (uint64_t)off, data, size, &len, &err);
 
-	if (rc < 0)
-		fail(req, rc, &err);
-	else
-		fuse_reply_buf(req, (const char *)data, len);
-}
-
-/* An open folder: one snapshot for all its READDIRs. */
-struct dir {
-	struct ckv_list *list;
-	uint64_t ino, parent_ino;
-	bool live;
-};
-
-static void dir_free(struct dir *d)
-{
-	if (d)
-		ckv_list_free(d->list);
-	free(d);
-}
-
-static void op_opendir(fuse_req_t req, fuse_ino_t ino,
-		       struct fuse_file_info *fi)
-{
-	struct ckv_node *node = ckm_nodes_get(fs_of(req)->nodes, ino);
-	struct ckpt_err err = { 0 };
-	struct ckv_attr attr;
-	struct dir *d;
-
-	if (!node) {
-		fuse_reply_err(req, ESTALE);
-		return;
-	}
-	d = calloc(1, sizeof(*d));
-	int rc = d ? ckv_attr(node, &attr, &err) : ckb_err_nomem(&err);
-
-	if (rc == 0)
-		rc = ckv_list_new(node, &d->list, &err);
-	if (rc == 0) {
-		d->ino = attr.ino;
-		d->live = lives(node);
-	}
-	ckv_put(node);
 	if (rc < 0) {
-		dir_free(d);
-		fail(req, rc, &err);
+		ckm_fail(req, read_failed(node, rc, &err), &err);
 		return;
 	}
-	fi->fh = (uint64_t)(uintptr_t)d;
-	fi->cache_readdir = !d->live;
-	fi->keep_cache = !d->live;
-	if (fuse_reply_open(req, fi) != 0)
-		dir_free(d);
+	ckm_count(fs, CKM_BYTES, len);
+	fuse_reply_buf(req, (const char *)data, len);
 }
 
-static void op_releasedir(fuse_req_t req, fuse_ino_t ino,
-			  struct fuse_file_info *fi)
+const struct fuse_lowlevel_ops *ckm_ops(bool xattr)
 {
-	(void)ino;
-	dir_free((struct dir *)(uintptr_t)fi->fh);
-	fuse_reply_err(req, 0);
-}
-
-/* Entry @index of the folder with "." and ".." before the rest. */
-static const char *dir_entry(const struct dir *d, size_t index,
-			     struct stat *st)
-{
-	memset(st, 0, sizeof(*st));
-	st->st_mode = S_IFDIR;
-	st->st_ino = d->ino;
-	if (index == 0)
-		return ".";
-	if (index == 1)
-		return "..";
-	index -= 2;
-	if (index >= ckv_list_count(d->list))
-		return NULL;
-	st->st_ino = ckv_list_ino(d->list, index);
-	if (ckv_list_is_link(d->list, index))
-		st->st_mode = S_IFLNK;
-	else if (!ckv_list_is_folder(d->list, index))
-		st->st_mode = S_IFREG;
-	return ckv_list_name(d->list, index);
-}
-
-static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		       struct fuse_file_info *fi)
-{
-	const struct dir *d = (const struct dir *)(uintptr_t)fi->fh;
-	char *out = (char *)reply_buffer(size);
-	size_t used = 0, index = (size_t)off;
-	const char *name;
-	struct stat st;
-
-	(void)ino;
-	if (!out) {
-		fuse_reply_err(req, ENOMEM);
-		return;
-	}
-	while ((name = dir_entry(d, index, &st)) != NULL) {
-		size_t need = fuse_add_direntry(req, out + used, size - used,
-						name, &st, (off_t)index + 1);
-		if (need > size - used)
-			break;
-		used += need;
-		index++;
-	}
-	fuse_reply_buf(req, out, used);
-}
-
-/* READDIRPLUS entry @index; "." and "..", and what cannot be opened now, go
- * out by name only (id 0), which the kernel looks up when it needs to. */
-static void plus_entry(struct ckm_fs *fs, const struct dir *d, size_t index,
-		       const struct stat *st, struct fuse_entry_param *e)
-{
-	struct ckpt_err err = { 0 };
-	struct ckv_node *node = NULL;
-
-	if (index >= 2 &&
-	    ckv_list_node(d->list, index - 2, &node, &err) == 0 &&
-	    learn(fs, d->live, node, e, &err) == 0)
-		return;
-	memset(e, 0, sizeof(*e));
-	e->attr = *st;
-}
-
-static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size,
-			   off_t off, struct fuse_file_info *fi)
-{
-	struct ckm_fs *fs = fs_of(req);
-	const struct dir *d = (const struct dir *)(uintptr_t)fi->fh;
-	char *out = (char *)reply_buffer(size);
-	size_t used = 0, index = (size_t)off;
-	const char *name;
-	struct stat st;
-
-	(void)ino;
-	if (!out) {
-		fuse_reply_err(req, ENOMEM);
-		return;
-	}
-	while ((name = dir_entry(d, index, &st)) != NULL) {
-		struct fuse_entry_param e;
-
-		/* learn only what fits: ask for the length first */
-		if (fuse_add_direntry_plus(req, NULL, 0, name, &e, 0) >
-		    size - used)
-			break;
-		plus_entry(fs, d, index, &st, &e);
-		used += fuse_add_direntry_plus(req, out + used, size - used,
-					       name, &e, (off_t)index + 1);
-		index++;
-	}
-	fuse_reply_buf(req, out, used);
-}
-
-struct size_walk {
-	const struct ckb_sys *sys;
-	int dirfd;
-	const char *folder;
-	uint64_t bytes;
-};
-
-static int size_pack(void *ctx, const char *name, unsigned char type)
-{
-	struct size_walk *w = ctx;
-	char path[PATH_MAX];
-	struct stat st;
-
-	(void)type;
-	snprintf(path, sizeof(path), "%s/%s", w->folder, name);
-	if (w->sys->fstatat(w->sys, w->dirfd, path, &st) == 0 &&
-	    S_ISREG(st.st_mode))
-		w->bytes += (uint64_t)st.st_size;
-	return 0;
-}
-
-static int size_folder(void *ctx, const char *name, unsigned char type)
-{
-	struct size_walk *w = ctx;
-	char path[300];
-
-	(void)type;
-	snprintf(path, sizeof(path), "packs/%s", name);
-	w->folder = path;
-	w->sys->list(w->sys, w->dirfd, path, size_pack, w);
-	return 0;
-}
-
-/* Bytes of all packs; counted at most once a minute. */
-static uint64_t store_bytes(struct ckm_fs *fs)
-{
-	struct size_walk w = { cks_store_sys(fs->store),
-			       cks_store_dirfd(fs->store), NULL, 0 };
-	int64_t now = w.sys->now_ns(w.sys);
-
-	pthread_mutex_lock(&fs->size_lock);
-	if (fs->size_at_ns == 0 || now - fs->size_at_ns > SIZE_AGE_NS) {
-		w.sys->list(w.sys, w.dirfd, "packs", size_folder, &w);
-		fs->size_bytes = w.bytes;
-		fs->size_at_ns = now;
-	}
-	uint64_t bytes = fs->size_bytes;
-
-	pthread_mutex_unlock(&fs->size_lock);
-	return bytes;
-}
-
-static void op_statfs(fuse_req_t req, fuse_ino_t ino)
-{
-	struct ckm_fs *fs = fs_of(req);
-	struct statvfs st = { 0 };
-
-	(void)ino;
-	st.f_bsize = BLOCK_BYTES;
-	st.f_frsize = BLOCK_BYTES;
-	st.f_blocks = ckb_div_up(store_bytes(fs), BLOCK_BYTES);
-	st.f_files = ckm_nodes_count(fs->nodes);
-	st.f_namemax = CKB_NAME_COMPONENT_MAX;
-	fuse_reply_statfs(req, &st);
-}
-
-const struct fuse_lowlevel_ops *ckm_ops(void)
-{
-	static const struct fuse_lowlevel_ops ops = {
-		.init = op_init,
-		.lookup = op_lookup,
-		.forget = op_forget,
-		.forget_multi = op_forget_multi,
-		.getattr = op_getattr,
-		.readlink = op_readlink,
-		.open = op_open,
-		.read = op_read,
-		.release = op_release,
-		.opendir = op_opendir,
-		.readdir = op_readdir,
-		.readdirplus = op_readdirplus,
-		.releasedir = op_releasedir,
-		.statfs = op_statfs,
+#define OPS \
+	.init = op_init, .lookup = op_lookup, .forget = op_forget, \
+	.forget_multi = op_forget_multi, .getattr = op_getattr, \
+	.readlink = op_readlink, .open = op_open, .read = op_read, \
+	.release = op_release, .opendir = ckm_op_opendir, \
+	.readdir = ckm_op_readdir, .readdirplus = ckm_op_readdirplus, \
+	.releasedir = ckm_op_releasedir, .statfs = ckm_op_statfs
+	static const struct fuse_lowlevel_ops plain = { OPS };
+	static const struct fuse_lowlevel_ops with_xattr = {
+		OPS, .getxattr = ckm_op_getxattr,
+		.listxattr = ckm_op_listxattr,
 	};
+#undef OPS
 
-	return &ops;
+	return xattr ? &with_xattr : &plain;
 }

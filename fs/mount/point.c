@@ -51,6 +51,10 @@ int ckm_point_check(const char *store, const char *dir, char **out,
 	CKB_FREE char *point = realpath(dir, NULL);
 	CKB_FREE char *home = realpath(store, NULL);
 
+	if (point && ckm_point_minor(point) >= 0)
+		return ckb_err(err, CKPT_EBUSY, "cannot mount on '%s': a "
+			       "ckptfs mount is there; take it down first with: "
+			       "ckptfs umount '%s'", dir, dir);
 	if (!point)
 		return ckb_err_sys(err, errno, "cannot mount on '%s'", dir);
 	if (!home)
@@ -82,29 +86,47 @@ static void unescape(char *s)
 	*to = '\0';
 }
 
-int ckm_point_minor(const char *dir)
+void ckm_point_each(ckm_point_fn fn, void *ctx)
 {
 	FILE *f = fopen("/proc/self/mountinfo", "re");
 	CKB_FREE char *line = NULL;
 	size_t cap = 0;
-	int found = -1;
 
 	if (!f)
-		return -1;
+		return;
 	while (getline(&line, &cap, f) > 0) {
 		CKB_FREE char *point = NULL;
-		unsigned major, minor;
+		unsigned minor;
 
-		if (sscanf(line, "%*s %*s %u:%u %*s %ms", &major, &minor,
-			   &point) != 3)
+		if (sscanf(line, "%*s %*s %*u:%u %*s %ms", &minor, &point) !=
+		    2)
 			continue;
 		unescape(point);
-		if (strcmp(point, dir) == 0) /* the last one is on top */
-			found = strstr(line, " - fuse.ckptfs ") ? (int)minor
-								: -1;
+		fn(ctx, point, strstr(line, " - fuse.ckptfs ") ? (int)minor
+							      : -1);
 	}
 	fclose(f);
-	return found;
+}
+
+struct at {
+	const char *dir;
+	int minor;
+};
+
+static void match(void *ctx, const char *point, int minor)
+{
+	struct at *at = ctx;
+
+	if (strcmp(point, at->dir) == 0) /* the last one is on top */
+		at->minor = minor;
+}
+
+int ckm_point_minor(const char *dir)
+{
+	struct at at = { dir, -1 };
+
+	ckm_point_each(match, &at);
+	return at.minor;
 }
 
 void ckm_point_readahead(const char *dir)
@@ -125,7 +147,7 @@ void ckm_point_readahead(const char *dir)
 }
 
 /* fusermount3 unmounts for users who may not call umount2(2). */
-static int run_fusermount(const char *dir)
+static int run_fusermount(const char *dir, bool lazy)
 {
 	int status;
 	pid_t pid = fork();
@@ -133,8 +155,8 @@ static int run_fusermount(const char *dir)
 	if (pid < 0)
 		return -1;
 	if (pid == 0) {
-		execlp("fusermount3", "fusermount3", "-u", "-q", "--", dir,
-		       (char *)NULL);
+		execlp("fusermount3", "fusermount3", lazy ? "-uqz" : "-uq",
+		       "--", dir, (char *)NULL);
 		_exit(127);
 	}
 	while (waitpid(pid, &status, 0) < 0)
@@ -172,28 +194,51 @@ static char *real_point(const char *dir)
 	return full;
 }
 
-int ckm_umount(const char *dir, struct ckpt_err *err)
+int ckm_point_find(const char *dir, const char *verb, char **out,
+		   struct ckpt_err *err)
 {
 	CKB_FREE char *point = real_point(dir);
 
+	*out = NULL;
 	if (!point)
-		return ckb_err_sys(err, errno, "cannot unmount '%s'", dir);
+		return ckb_err_sys(err, errno, "cannot %s '%s'", verb, dir);
 	if (ckm_point_minor(point) < 0) {
 		/* it may be named through a symbolic link */
 		free(point);
 		point = realpath(dir, NULL);
 		if (!point || ckm_point_minor(point) < 0)
-			return ckb_err(err, CKPT_EINVAL,
-				       "cannot unmount '%s': no ckptfs mount "
-				       "is there", dir);
+			return ckb_err(err, CKPT_EINVAL, "cannot %s '%s': no "
+				       "ckptfs mount is there", verb, dir);
 	}
-	if (umount2(point, UMOUNT_NOFOLLOW) == 0)
+	*out = CKB_TAKE(point);
+	return 0;
+}
+
+static int busy(const char *dir, const char *point, struct ckpt_err *err)
+{
+	CKB_BUF struct ckb_buf who = { 0 };
+
+	ckm_holders(point, &who);
+	return ckb_err(err, CKPT_EBUSY, "cannot unmount '%s': it is in use%s%s;"
+		       " end that, or detach it now with: ckptfs umount -l "
+		       "'%s'", dir, who.len > 0 ? " by " : " by somebody",
+		       who.len > 0 && !who.failed ? (char *)who.data : "",
+		       dir);
+}
+
+int ckm_umount(const char *dir, bool lazy, struct ckpt_err *err)
+{
+	CKB_FREE char *point = NULL;
+	int rc = ckm_point_find(dir, "unmount", &point, err), why;
+
+	if (rc < 0)
+		return rc;
+	if (umount2(point, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0)
 		return 0;
-	if (errno == EPERM && run_fusermount(point) == 0)
+	why = errno;
+	if (why == EPERM && run_fusermount(point, lazy) == 0)
 		return 0;
-	if (errno == EBUSY || (errno == EPERM && ckm_point_minor(point) >= 0))
-		return ckb_err(err, CKPT_EBUSY,
-			       "cannot unmount '%s': it is in use; see who "
-			       "holds it with: fuser -vm '%s'", dir, dir);
-	return ckb_err_sys(err, errno, "cannot unmount '%s'", dir);
+	if (why == EBUSY || (why == EPERM && ckm_point_minor(point) >= 0))
+		return busy(dir, point, err);
+	return ckb_err_sys(err, why, "cannot unmount '%s'", dir);
 }

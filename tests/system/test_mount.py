@@ -4,32 +4,12 @@ ends."""
 import os
 import signal
 import subprocess
-import time
 
 from ckptest import *
+from mounts import *
 
 import numpy as np
 import safetensors.numpy
-
-
-def daemon_of(point):
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            line = open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0")
-        except OSError:
-            continue
-        if b"mount" in line and os.fsencode(str(point)) in line:
-            return int(pid)
-    return None
-
-
-def wait_for(what, seconds=10):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def refusals(store, tmp):
@@ -60,8 +40,7 @@ def lives(store, point):
         os.kill(pid, signal.SIGTERM)
         check(wait_for(lambda: not os.path.ismount(point)),
               "SIGTERM unmounts")
-        check(wait_for(lambda: not os.path.exists(f"/proc/{pid}")),
-              "the daemon ends")
+        check(wait_for(lambda: ended(pid)), "the daemon ends")
 
 
 def foreground(store, point):
@@ -83,7 +62,7 @@ def busy_and_dead(store, point):
     held.close()
     pid = daemon_of(point)
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not os.path.exists(f"/proc/{pid}"))
+    wait_for(lambda: ended(pid))
     text = one_sentence(run("mount", store, point, ok=False), "a dead mount")
     check("umount" in text, text)
     equal(run("umount", point).returncode, 0, "umount clears a dead mount")
