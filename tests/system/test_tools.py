@@ -9,17 +9,9 @@ import shutil
 import subprocess
 
 from ckptest import *
+from mounts import *
 
 import numpy as np
-
-
-def tool(*argv, **kw):
-    p = subprocess.run([os.fsencode(str(a)) if not isinstance(a, bytes) else a
-                        for a in argv], stdout=subprocess.PIPE,
-                       stderr=subprocess.PIPE, **kw)
-    equal(p.returncode, 0, f"{argv[0]} {argv[1]}: {p.stderr.decode()[:200]}")
-    equal(p.stderr, b"", f"{argv[0]} complains")
-    return p.stdout
 
 
 def walk_tools(point, tmp):
