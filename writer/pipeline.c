@@ -193,7 +193,7 @@ static int commit(struct ckpt_save *s, struct ckpt_err *err)
 		rc = cks_stage_commit(s->stage, manifest.data, manifest.len,
 				      s->replace, err);
 	if (rc == 0 || rc == CKPT_EUNSURE)
-		cks_find_publish(s->find, s->name, s->uuid, seq);
+		cks_find_publish(s->find, s->name);
 	return rc;
 }
 

@@ -9,11 +9,9 @@
  *
  * Threads: any; one mutex guards the connection.
  */
-#include "catalog/index.h"
+#include "catalog/index_impl.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,19 +19,46 @@
 #include "base/log.h"
 
 #define APPLICATION_ID 0x636b7469 /* "ckti" */
-#define USER_VERSION 1
+#define USER_VERSION 2
 #define BUSY_MS 5000
 
-enum { FIND, PUT_PACK, PACK_ID, PUT, PUT_CHECKPOINT, STMT_COUNT };
-
-static const char *const statements[STMT_COUNT] = {
-	"SELECT p.uuid, c.off, c.stored_len, c.raw_len, c.head_len, c.codec "
+static const char *const statements[CKQ_STMT_COUNT] = {
+	[CKQ_FIND] = "SELECT p.uuid, c.off, c.stored_len, c.raw_len, c.head_len, c.codec "
 	"FROM chunk c JOIN pack p ON p.id = c.pack WHERE c.digest=?",
-	"INSERT OR IGNORE INTO pack(uuid) VALUES(?)",
-	"SELECT id FROM pack WHERE uuid=?",
-	"INSERT OR REPLACE INTO chunk VALUES(?,?,?,?,?,?,?)",
-	"INSERT OR REPLACE INTO checkpoint VALUES(?,?,?)",
+	[CKQ_PUT_PACK] = "INSERT OR IGNORE INTO pack(uuid) VALUES(?)",
+	[CKQ_PACK_ID] = "SELECT id FROM pack WHERE uuid=?",
+	[CKQ_PUT] = "INSERT OR REPLACE INTO chunk VALUES(?,?,?,?,?,?,?)",
+	[CKQ_LIST_PUT] = "INSERT INTO checkpoint VALUES(NULL,?,?,?,?,?,?,?,?,"
+			 "?,?,?,?,?,?,?)",
+	[CKQ_LIST_GET] = "SELECT id, ino, size, mtime_ns FROM checkpoint "
+			 "WHERE name=?",
+	[CKQ_LIST_DROP] = "DELETE FROM checkpoint WHERE id=?",
+	[CKQ_LIST_MOVE] = "UPDATE checkpoint SET name=?, sum=? WHERE id=?",
+	[CKQ_LIST_OWN] = "UPDATE checkpoint SET own=own+? WHERE id=?",
+	[CKQ_LIST_ALL] = "SELECT id, name, ino, size, mtime_ns, uuid, "
+			 "generation, seq, step, created_ns, parent, metrics, "
+			 "bytes, stored, sum, own FROM checkpoint ORDER BY "
+			 "name",
+	[CKQ_USED_GET] = "SELECT refs, owners FROM used WHERE pack=? AND "
+			 "off=?",
+	[CKQ_USED_PUT] = "INSERT OR REPLACE INTO used VALUES(?,?,?,?)",
+	[CKQ_USED_DROP] = "DELETE FROM used WHERE pack=? AND off=?",
+	[CKQ_EXACT_GET] = "SELECT value FROM meta WHERE key='exact'",
+	[CKQ_EXACT_PUT] = "INSERT OR REPLACE INTO meta VALUES('exact', ?)",
 };
+
+/* The part that version 2 brought: see index_list.c. */
+#define LIST_TABLES \
+	"CREATE TABLE checkpoint(id INTEGER PRIMARY KEY, name TEXT NOT NULL " \
+	"UNIQUE, ino INTEGER NOT NULL, size INTEGER NOT NULL, mtime_ns " \
+	"INTEGER NOT NULL, uuid BLOB NOT NULL, generation INTEGER NOT NULL, " \
+	"seq INTEGER NOT NULL, step INTEGER, created_ns INTEGER NOT NULL, " \
+	"parent BLOB, metrics TEXT, bytes INTEGER NOT NULL, stored INTEGER " \
+	"NOT NULL, sum INTEGER NOT NULL, own INTEGER NOT NULL) STRICT;" \
+	"CREATE TABLE used(pack INTEGER NOT NULL, off INTEGER NOT NULL, " \
+	"refs INTEGER NOT NULL, owners INTEGER NOT NULL, PRIMARY KEY(pack, " \
+	"off)) STRICT, WITHOUT ROWID;" \
+	"INSERT OR REPLACE INTO meta VALUES('exact', x'01');"
 
 static const char schema[] =
 	"BEGIN IMMEDIATE;"
@@ -44,20 +69,17 @@ static const char schema[] =
 	"off INTEGER NOT NULL, stored_len INTEGER NOT NULL, raw_len INTEGER "
 	"NOT NULL, head_len INTEGER NOT NULL, codec INTEGER NOT NULL) STRICT, "
 	"WITHOUT ROWID;"
-	"CREATE TABLE checkpoint(name TEXT PRIMARY KEY, uuid BLOB NOT NULL, "
-	"seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+	LIST_TABLES
 	"INSERT INTO meta VALUES('store', zeroblob(16));";
 
-struct ckq_index {
-	pthread_mutex_t lock;
-	sqlite3 *db;                      /* guard: lock */
-	sqlite3_stmt *stmt[STMT_COUNT];   /* guard: lock */
-	uint8_t last_pack[CKPT_UUID_BYTES]; /* of put; guard: lock */
-	int64_t last_pack_id;             /* 0: none; guard: lock */
-	char *path;
-	bool write;
-	bool damaged;                     /* found so; guard: lock */
-};
+/* A version 1 keeps its chunks; its list held nothing that a save needs. What
+ * is listed before 'reindex' is what is saved from now on. */
+static const char upgrade_sql[] =
+	"BEGIN IMMEDIATE;"
+	"DROP TABLE checkpoint;"
+	LIST_TABLES
+	"PRAGMA user_version=2;"
+	"COMMIT;";
 
 /* Is that what a wrong or broken file answers, not a busy or denied one? */
 static bool says_damaged(int code)
@@ -66,7 +88,7 @@ static bool says_damaged(int code)
 	       code == SQLITE_ERROR; /* no such table or column */
 }
 
-static int failed(struct ckq_index *ix, struct ckpt_err *err)
+int ckq_index_failed(struct ckq_index *ix, struct ckpt_err *err)
 {
 	int sql = sqlite3_errcode(ix->db);
 	int code = CKPT_EIO;
@@ -174,11 +196,27 @@ static int usable(struct ckq_index *ix, const uint8_t store_uuid[16])
 			rc = SQLITE_NOTADB;
 	}
 	sqlite3_finalize(s);
-	for (int i = 0; rc == SQLITE_OK && i < STMT_COUNT; i++)
+	for (int i = 0; rc == SQLITE_OK && i < CKQ_STMT_COUNT; i++)
 		rc = sqlite3_prepare_v3(ix->db, statements[i], -1,
 					SQLITE_PREPARE_PERSISTENT,
 					&ix->stmt[i], NULL);
 	return rc;
+}
+
+/* Version 1 -> 2; whatever goes wrong, usable() tells. Two that do it at once:
+ * the second finds nothing to drop, and is undone. */
+static void upgrade(struct ckq_index *ix)
+{
+	int application = 0, version = 0;
+
+	if (number(ix->db, "PRAGMA application_id", &application) !=
+		    SQLITE_OK || application != APPLICATION_ID ||
+	    number(ix->db, "PRAGMA user_version", &version) != SQLITE_OK ||
+	    version != 1)
+		return;
+	sqlite3_exec(ix->db, upgrade_sql, NULL, NULL, NULL);
+	if (!sqlite3_get_autocommit(ix->db))
+		sqlite3_exec(ix->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
 /* Nothing in it yet: made just now, by us or by another who is at it. */
@@ -237,7 +275,7 @@ static int connect_db(struct ckq_index *ix, const char *path, bool write)
 
 static void disconnect(struct ckq_index *ix)
 {
-	for (int i = 0; i < STMT_COUNT; i++) {
+	for (int i = 0; i < CKQ_STMT_COUNT; i++) {
 		sqlite3_finalize(ix->stmt[i]);
 		ix->stmt[i] = NULL;
 	}
@@ -254,6 +292,7 @@ static bool open_write(struct ckq_index *ix, const uint8_t store_uuid[16])
 		if (rc == SQLITE_OK) {
 			if (is_empty(ix))
 				create(ix, store_uuid);
+			upgrade(ix);
 			rc = usable(ix, store_uuid);
 		}
 		if (rc == SQLITE_OK)
@@ -314,7 +353,7 @@ void ckq_index_close(struct ckq_index *ix)
 int ckq_index_find(struct ckq_index *ix, const uint8_t digest[32],
 		   struct ckq_place *out, struct ckpt_err *err)
 {
-	sqlite3_stmt *s = ix->stmt[FIND];
+	sqlite3_stmt *s = ix->stmt[CKQ_FIND];
 	int rc = CKPT_ENOENT;
 
 	pthread_mutex_lock(&ix->lock);
@@ -331,7 +370,7 @@ int ckq_index_find(struct ckq_index *ix, const uint8_t digest[32],
 		out->codec = (uint16_t)sqlite3_column_int64(s, 5);
 		rc = 0;
 	} else if (step != SQLITE_DONE && step != SQLITE_ROW) {
-		rc = failed(ix, err);
+		rc = ckq_index_failed(ix, err);
 	}
 	sqlite3_reset(s);
 	pthread_mutex_unlock(&ix->lock);
@@ -341,7 +380,7 @@ int ckq_index_find(struct ckq_index *ix, const uint8_t digest[32],
 static int run(struct ckq_index *ix, const char *sql, struct ckpt_err *err)
 {
 	return sqlite3_exec(ix->db, sql, NULL, NULL, NULL) == SQLITE_OK
-		       ? 0 : failed(ix, err);
+		       ? 0 : ckq_index_failed(ix, err);
 }
 
 int ckq_index_begin(struct ckq_index *ix, bool wipe, struct ckpt_err *err)
@@ -352,39 +391,39 @@ int ckq_index_begin(struct ckq_index *ix, bool wipe, struct ckpt_err *err)
 
 	if (rc == 0 && wipe)
 		rc = run(ix, "DELETE FROM chunk; DELETE FROM pack; DELETE "
-			 "FROM checkpoint", err);
+			 "FROM checkpoint; DELETE FROM used; INSERT OR "
+			 "REPLACE INTO meta VALUES('exact', x'01')", err);
 	if (rc < 0 && !sqlite3_get_autocommit(ix->db))
 		sqlite3_exec(ix->db, "ROLLBACK", NULL, NULL, NULL);
 	pthread_mutex_unlock(&ix->lock);
 	return rc;
 }
 
-static int step_done(struct ckq_index *ix, sqlite3_stmt *s,
-		     struct ckpt_err *err)
+int ckq_index_step(struct ckq_index *ix, sqlite3_stmt *s, struct ckpt_err *err)
 {
-	int rc = sqlite3_step(s) == SQLITE_DONE ? 0 : failed(ix, err);
+	int rc = sqlite3_step(s) == SQLITE_DONE ? 0 : ckq_index_failed(ix, err);
 
 	sqlite3_reset(s);
 	return rc;
 }
 
 /* The pack's row number; chunks come pack by pack, so the last is kept. */
-static int pack_id(struct ckq_index *ix, const uint8_t uuid[16], int64_t *out,
-		   struct ckpt_err *err)
+int ckq_index_pack_id(struct ckq_index *ix, const uint8_t uuid[16],
+		      int64_t *out, struct ckpt_err *err)
 {
-	sqlite3_stmt *get = ix->stmt[PACK_ID];
+	sqlite3_stmt *get = ix->stmt[CKQ_PACK_ID];
 
 	if (ix->last_pack_id == 0 ||
 	    memcmp(ix->last_pack, uuid, CKPT_UUID_BYTES) != 0) {
-		sqlite3_bind_blob(ix->stmt[PUT_PACK], 1, uuid, CKPT_UUID_BYTES,
+		sqlite3_bind_blob(ix->stmt[CKQ_PUT_PACK], 1, uuid, CKPT_UUID_BYTES,
 				  SQLITE_STATIC);
-		int rc = step_done(ix, ix->stmt[PUT_PACK], err);
+		int rc = ckq_index_step(ix, ix->stmt[CKQ_PUT_PACK], err);
 
 		if (rc < 0)
 			return rc;
 		sqlite3_bind_blob(get, 1, uuid, CKPT_UUID_BYTES,
 				  SQLITE_STATIC);
-		rc = sqlite3_step(get) == SQLITE_ROW ? 0 : failed(ix, err);
+		rc = sqlite3_step(get) == SQLITE_ROW ? 0 : ckq_index_failed(ix, err);
 		ix->last_pack_id = rc == 0 ? sqlite3_column_int64(get, 0) : 0;
 		sqlite3_reset(get);
 		if (rc < 0)
@@ -398,11 +437,11 @@ static int pack_id(struct ckq_index *ix, const uint8_t uuid[16], int64_t *out,
 int ckq_index_put(struct ckq_index *ix, const uint8_t digest[32],
 		  const struct ckq_place *place, struct ckpt_err *err)
 {
-	sqlite3_stmt *s = ix->stmt[PUT];
+	sqlite3_stmt *s = ix->stmt[CKQ_PUT];
 	int64_t id = 0;
 
 	pthread_mutex_lock(&ix->lock);
-	int rc = pack_id(ix, place->pack, &id, err);
+	int rc = ckq_index_pack_id(ix, place->pack, &id, err);
 
 	if (rc == 0) {
 		sqlite3_bind_blob(s, 1, digest, CKPT_DIGEST_BYTES,
@@ -413,24 +452,8 @@ int ckq_index_put(struct ckq_index *ix, const uint8_t digest[32],
 		sqlite3_bind_int64(s, 5, place->raw_len);
 		sqlite3_bind_int64(s, 6, place->head_len);
 		sqlite3_bind_int64(s, 7, place->codec);
-		rc = step_done(ix, s, err);
+		rc = ckq_index_step(ix, s, err);
 	}
-	pthread_mutex_unlock(&ix->lock);
-	return rc;
-}
-
-int ckq_index_put_checkpoint(struct ckq_index *ix, const char *name,
-			     const uint8_t uuid[16], uint64_t seq,
-			     struct ckpt_err *err)
-{
-	sqlite3_stmt *s = ix->stmt[PUT_CHECKPOINT];
-
-	pthread_mutex_lock(&ix->lock);
-	sqlite3_bind_text(s, 1, name, -1, SQLITE_STATIC);
-	sqlite3_bind_blob(s, 2, uuid, CKPT_UUID_BYTES, SQLITE_STATIC);
-	sqlite3_bind_int64(s, 3, (int64_t)seq);
-	int rc = step_done(ix, s, err);
-
 	pthread_mutex_unlock(&ix->lock);
 	return rc;
 }

@@ -47,11 +47,62 @@ CKB_MUST int ckq_index_begin(struct ckq_index *ix, bool wipe,
 			     struct ckpt_err *err);
 CKB_MUST int ckq_index_put(struct ckq_index *ix, const uint8_t digest[32],
 			   const struct ckq_place *place, struct ckpt_err *err);
-CKB_MUST int ckq_index_put_checkpoint(struct ckq_index *ix, const char *name,
-				      const uint8_t uuid[16], uint64_t seq,
-				      struct ckpt_err *err);
 CKB_MUST int ckq_index_end(struct ckq_index *ix, bool keep,
 			   struct ckpt_err *err);
+
+/* ---- the list of checkpoints (index_list.c) ---- */
+
+/* One checkpoint, as its manifest said when it was put in. It holds while the
+ * manifest's file is that one: same inode number, size and time. */
+struct ckq_row {
+	const char *name;
+	uint64_t ino, size;
+	int64_t mtime_ns;
+	uint8_t uuid[CKPT_UUID_BYTES];
+	uint64_t generation, seq;
+	bool has_step;
+	uint64_t step;
+	int64_t created_ns;
+	bool has_parent;
+	uint8_t parent[CKPT_UUID_BYTES];
+	const char *metrics;    /* or NULL */
+	uint64_t bytes, stored; /* raw; in packs */
+	uint64_t own;           /* reading: see ckq_index_list() */
+};
+
+/* A place that a checkpoint uses: sorted by pack and offset, each once. */
+struct ckq_use {
+	uint8_t pack[CKPT_UUID_BYTES];
+	uint64_t off, stored_len;
+};
+
+#define CKQ_USES_UNKNOWN SIZE_MAX
+
+/*
+ * In a transaction. Put @row in and count what it uses; one of the same name
+ * and file is left as it is. Drop the one called @name, which used @uses.
+ * Another file under @name, or a @count of CKQ_USES_UNKNOWN, makes the counts inexact.
+ */
+CKB_MUST int ckq_index_list_put(struct ckq_index *ix,
+				const struct ckq_row *row,
+				const struct ckq_use *uses, size_t count,
+				struct ckpt_err *err);
+CKB_MUST int ckq_index_list_drop(struct ckq_index *ix, const char *name,
+				 const struct ckq_use *uses, size_t count,
+				 struct ckpt_err *err);
+/* @row: as its manifest says, under its new name; it was called @from. */
+CKB_MUST int ckq_index_list_move(struct ckq_index *ix, const char *from,
+				 const struct ckq_row *row,
+				 struct ckpt_err *err);
+
+/*
+ * Every row, sorted by name (bytes), borrowed for the call; one that fails
+ * its checksum is left out. *@out_exact: row->own is what no other *row* of
+ * the list uses, so it is right when the list is all the store holds.
+ */
+typedef int (*ckq_row_fn)(void *ctx, const struct ckq_row *row);
+CKB_MUST int ckq_index_list(struct ckq_index *ix, ckq_row_fn fn, void *ctx,
+			    bool *out_exact, struct ckpt_err *err);
 
 /* Remove the file and its -wal, -shm (before a reindex of a damaged one). */
 CKB_MUST int ckq_index_remove(const char *path, struct ckpt_err *err);

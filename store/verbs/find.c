@@ -21,6 +21,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "verbs/store_impl.h"
+#include "verbs/uses.h"
 
 #define CAP_FIRST 256
 
@@ -202,8 +203,7 @@ static int by_digest(const void *a, const void *b)
 }
 
 static int publish(struct cks_find *f, const struct known **fresh,
-		   size_t count, const char *checkpoint,
-		   const uint8_t uuid[16], uint64_t seq, struct ckpt_err *err)
+		   size_t count, struct ckpt_err *err)
 {
 	int rc = ckq_index_begin(f->index, false, err);
 
@@ -213,16 +213,12 @@ static int publish(struct cks_find *f, const struct known **fresh,
 		rc = ckq_index_put(f->index, fresh[i]->digest,
 				   &fresh[i]->place, err);
 	if (rc == 0)
-		rc = ckq_index_put_checkpoint(f->index, checkpoint, uuid, seq,
-					      err);
-	if (rc == 0)
 		return ckq_index_end(f->index, true, err);
 	(void)!ckq_index_end(f->index, false, NULL);
 	return rc;
 }
 
-void cks_find_publish(struct cks_find *f, const char *checkpoint,
-		      const uint8_t uuid[16], uint64_t seq)
+void cks_find_publish(struct cks_find *f, const char *checkpoint)
 {
 	const struct known **fresh;
 	struct ckpt_err err = { 0 };
@@ -239,8 +235,10 @@ void cks_find_publish(struct cks_find *f, const char *checkpoint,
 	/* sorted by key: far fewer index pages are touched */
 	if (n > 0)
 		qsort(fresh, n, sizeof(*fresh), by_digest);
-	if (publish(f, fresh, n, checkpoint, uuid, seq, &err) < 0)
+	if (publish(f, fresh, n, &err) < 0)
 		ckb_log(CKB_WARN, "store '%s': the index was not brought up to "
 			"date: %s", f->store->path, err.message);
+	else
+		cks_index_note(f->store, f->index, checkpoint);
 	free(fresh);
 }

@@ -27,7 +27,6 @@ CKB_MUST int cks_find_add(struct cks_find *f, const uint8_t digest[32],
 			  const struct ckq_place *place, struct ckpt_err *err);
 
 /* After publication: tell the index. Failure is logged, never returned. */
-void cks_find_publish(struct cks_find *f, const char *checkpoint,
-		      const uint8_t uuid[16], uint64_t seq);
+void cks_find_publish(struct cks_find *f, const char *checkpoint);
 
 #endif

@@ -19,7 +19,6 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "catalog/manifest.h"
 #include "format/name.h"
 
 void cks_name_path(char dst[CKS_NAME_PATH_BYTES], const char *name)
@@ -96,7 +95,7 @@ static void names_fini(struct names *n)
 }
 
 /* Log that checkpoints/@name is passed over: once for each open store. */
-static void skip(struct ckpt_store *s, const char *name, const char *why)
+void cks_name_skip(struct ckpt_store *s, const char *name, const char *why)
 {
 	size_t len = strlen(name);
 	uint64_t h = ckb_xxh3(name, len);
@@ -153,7 +152,7 @@ static int names_add(void *ctx, const char *name, unsigned char type)
 
 	if (len < 0 || (size_t)len >= sizeof(whole) ||
 	    ckf_checkpoint_name(whole, &why) < 0) {
-		skip(n->s, whole,
+		cks_name_skip(n->s, whole,
 		     why.code ? why.message : "its name is too long");
 		return 0;
 	}
@@ -164,7 +163,7 @@ static int names_add(void *ctx, const char *name, unsigned char type)
 	if (kind < 0)
 		return kind;
 	if (kind == NEITHER) {
-		skip(n->s, whole, "it is neither a file nor a folder");
+		cks_name_skip(n->s, whole, "it is neither a file nor a folder");
 		return 0;
 	}
 	return names_put(n, name, kind == RUN);
@@ -273,43 +272,4 @@ int cks_store_walk(struct ckpt_store *s, cks_walk_fn fn,
 			  .err = err };
 
 	return walk_folder(&w);
-}
-
-struct last {
-	struct ckpt_store *s;
-	uint64_t seq;
-};
-
-static int last_one(void *ctx, const char *name)
-{
-	struct last *l = ctx;
-	char path[CKS_NAME_PATH_BYTES];
-	struct ckq_manifest *m;
-	struct ckpt_err why = { 0 };
-
-	cks_name_path(path, name);
-	if (ckq_manifest_open(l->s->sys, l->s->dirfd, path, &m, &why) < 0) {
-		skip(l->s, name, why.message);
-		return 0;
-	}
-	if (ckq_manifest_facts(m)->seq > l->seq)
-		l->seq = ckq_manifest_facts(m)->seq;
-	ckq_manifest_close(m);
-	return 0;
-}
-
-static void last_unread(void *ctx, const char *run, const struct ckpt_err *why)
-{
-	skip(((struct last *)ctx)->s, run, why->message);
-}
-
-int cks_store_last_seq(struct ckpt_store *s, uint64_t *out,
-		       struct ckpt_err *err)
-{
-	struct last l = { .s = s };
-	int rc = cks_store_walk(s, last_one, last_unread, &l, err);
-
-	if (rc == 0)
-		*out = l.seq;
-	return rc;
 }

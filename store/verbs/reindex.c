@@ -13,14 +13,11 @@
  */
 #include "verbs/store_impl.h"
 
-#include <errno.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "catalog/index.h"
-#include "catalog/manifest.h"
+#include "verbs/uses.h"
 
 struct job {
 	struct ckpt_store *s;
@@ -53,8 +50,9 @@ static int put_entry(void *ctx, const struct ckf_trailer_entry *e)
 }
 
 /* Negative only when the index failed. */
-static int put_pack(struct job *j, const uint8_t uuid[16])
+static int put_pack(void *ctx, const uint8_t uuid[16])
 {
+	struct job *j = ctx;
 	char path[CKS_PACK_PATH_BYTES];
 	struct ckpt_err why = { 0 };
 	struct ckc_pack *p;
@@ -85,114 +83,23 @@ static int put_pack(struct job *j, const uint8_t uuid[16])
 	return 0;
 }
 
-/* The uuid of "UUID.pack" in folder "packs/ab", or false. */
-static bool pack_of(const char *name, const char *folder, uint8_t uuid[16])
-{
-	char text[CKB_UUID_TEXT_BYTES];
-	size_t len = CKB_UUID_TEXT_BYTES - 1;
-
-	if (strlen(name) != len + strlen(".pack") ||
-	    strcmp(name + len, ".pack") != 0 ||
-	    strncmp(name, folder + strlen("packs/"), 2) != 0)
-		return false;
-	memcpy(text, name, len);
-	text[len] = '\0';
-	return ckb_uuid_parse(uuid, text);
-}
-
-struct packs {
-	const char *folder;
-	struct ckb_buf uuids; /* 16 bytes each */
-};
-
-static int collect_pack(void *ctx, const char *name, unsigned char type)
-{
-	struct packs *p = ctx;
-	uint8_t uuid[CKPT_UUID_BYTES];
-
-	(void)type;
-	if (pack_of(name, p->folder, uuid))
-		ckb_buf_put(&p->uuids, uuid, sizeof(uuid));
-	return 0;
-}
-
-static int put_folder(struct job *j, const char *folder)
-{
-	const struct ckb_sys *sys = j->s->sys;
-	struct packs p = { .folder = folder };
-	/* a pack may have been moved here a moment ago: what a save is offered
-	 * must be there after a power loss too (S2) */
-	int rc = ckb_sync_dir(sys, j->s->dirfd, folder, j->err);
-
-	if (rc < 0)
-		return rc;
-	rc = sys->list(sys, j->s->dirfd, folder, collect_pack, &p);
-	if (rc < 0)
-		rc = ckb_err_sys(j->err, -rc, "cannot read folder '%s/%s'",
-				 j->s->path, folder);
-	else if (p.uuids.failed)
-		rc = ckb_err_nomem(j->err);
-	for (size_t at = 0; rc == 0 && at < p.uuids.len; at += CKPT_UUID_BYTES)
-		rc = put_pack(j, p.uuids.data + at);
-	ckb_buf_fini(&p.uuids);
-	return rc;
-}
-
-static int collect_folder(void *ctx, const char *name, unsigned char type)
-{
-	(void)type;
-	if (strlen(name) == 2 && strspn(name, "0123456789abcdef") == 2)
-		ckb_buf_put(ctx, name, 2);
-	return 0;
-}
-
-static int put_packs(struct job *j)
-{
-	const struct ckb_sys *sys = j->s->sys;
-	CKB_BUF struct ckb_buf names = { 0 };
-	int rc = sys->list(sys, j->s->dirfd, "packs", collect_folder, &names);
-
-	if (rc == -ENOENT) /* a copy without empty folders */
-		return 0;
-	if (rc < 0)
-		return ckb_err_sys(j->err, -rc, "cannot read folder '%s/packs'",
-				   j->s->path);
-	if (names.failed)
-		return ckb_err_nomem(j->err);
-	rc = ckb_sync_dir(sys, j->s->dirfd, "packs", j->err);
-	for (size_t at = 0; rc == 0 && at < names.len; at += 2) {
-		char folder[] = "packs/ab";
-
-		memcpy(folder + strlen("packs/"), names.data + at, 2);
-		rc = put_folder(j, folder);
-	}
-	return rc;
-}
-
 static int put_checkpoint(void *ctx, const char *name)
 {
 	struct job *j = ctx;
-	char path[CKS_NAME_PATH_BYTES];
 	struct ckpt_err why = { 0 };
-	struct ckq_manifest *m;
+	int rc = cks_index_put(j->s, j->index, name, &j->failed, &why);
 
-	cks_name_path(path, name);
-	if (ckq_manifest_open(j->s->sys, j->s->dirfd, path, &m, &why) < 0) {
+	if (rc == 0) {
+		j->result->checkpoint_count++;
+	} else if (j->failed) {
+		*j->err = why;
+		return rc;
+	} else {
 		j->result->skipped_count++;
 		ckb_log(CKB_WARN, "store '%s': checkpoint '%s' is passed over: "
 			"%s", j->s->path, name, why.message);
-		return 0;
 	}
-	const struct ckq_facts *f = ckq_manifest_facts(m);
-	int rc = ckq_index_put_checkpoint(j->index, name, f->uuid, f->seq,
-					  j->err);
-
-	ckq_manifest_close(m);
-	if (rc == 0)
-		j->result->checkpoint_count++;
-	else
-		j->failed = true;
-	return rc;
+	return 0;
 }
 
 static void unread_run(void *ctx, const char *run, const struct ckpt_err *why)
@@ -211,7 +118,7 @@ static int fill(struct job *j)
 	j->failed = rc < 0;
 	if (rc < 0)
 		return rc;
-	rc = put_packs(j);
+	rc = cks_packs_walk(j->s, true, put_pack, j, j->err);
 	if (rc == 0)
 		rc = cks_store_walk(j->s, put_checkpoint, unread_run, j,
 				    j->err);

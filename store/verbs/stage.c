@@ -30,6 +30,7 @@
 #include "chunk/digest.h"
 #include "format/config.h"
 #include "format/name.h"
+#include "verbs/checkpoint.h"
 
 #define CONDEMNED_MAX (64u << 20) /* bytes of one list: 1.8 million packs */
 
@@ -409,4 +410,18 @@ int cks_stage_publish(struct cks_stage *st, struct ckc_pack_writer *w,
 
 	ckc_pack_writer_close(w);
 	return rc == 0 ? move_pack(st, uuid, err) : rc;
+}
+
+int cks_stage_keeps(const struct cks_stage *st,
+		    const struct ckpt_checkpoint *ckpt, struct ckpt_err *err)
+{
+	const uint8_t *pack;
+
+	for (uint32_t i = 0; (pack = cks_checkpoint_pack(ckpt, i)); i++)
+		if (barred_has(&st->condemned, pack, 0))
+			return ckb_err(err, CKPT_EBUSY, "gc is at work and is "
+				       "about to remove bytes of checkpoint "
+				       "'%s'; try again when it is done",
+				       ckpt_checkpoint_info(ckpt)->name);
+	return 0;
 }

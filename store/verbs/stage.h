@@ -27,6 +27,12 @@ CKB_MUST int cks_stage_open(struct ckpt_store *s, const char *name,
 bool cks_stage_reusable(const struct cks_stage *st, const uint8_t pack[16],
 			uint64_t off);
 
+/* CKPT_EBUSY when gc is about to remove a pack that @ckpt names: it did not
+ * see this save, so nothing may go on naming them under a new name (S8). */
+CKB_MUST int cks_stage_keeps(const struct cks_stage *st,
+			     const struct ckpt_checkpoint *ckpt,
+			     struct ckpt_err *err);
+
 CKB_MUST int cks_stage_pack(struct cks_stage *st, struct ckc_pack_writer **out,
 			    struct ckpt_err *err);
 

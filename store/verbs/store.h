@@ -34,8 +34,12 @@ void cks_pack_put(struct ckpt_store *s, struct ckc_pack *p);
 void cks_bad_note(struct ckpt_store *s, const uint8_t pack[16], uint64_t off,
 		  const uint8_t digest[32], const char *why);
 
-/* The highest seq among the checkpoints of the store; 0 when none. A manifest
- * that cannot be read is skipped with a log line. */
+/* Log, once for each open store, that checkpoints/@name is passed over. */
+void cks_name_skip(struct ckpt_store *s, const char *name, const char *why);
+
+/* The highest seq among the checkpoints of the store; 0 when none. Opens only
+ * the manifests that the index does not know. One that cannot be read is
+ * skipped with a log line. */
 CKB_MUST int cks_store_last_seq(struct ckpt_store *s, uint64_t *out,
 				struct ckpt_err *err);
 
@@ -48,6 +52,12 @@ typedef void (*cks_unread_fn)(void *ctx, const char *run,
 CKB_MUST int cks_store_walk(struct ckpt_store *s, cks_walk_fn fn,
 			    cks_unread_fn unread, void *ctx,
 			    struct ckpt_err *err);
+
+/* Every file packs/ab/UUID.pack, in no order. @fn non-zero stops. @sync: what
+ * is told of is there after a power loss too (S2). */
+typedef int (*cks_packs_fn)(void *ctx, const uint8_t uuid[16]);
+CKB_MUST int cks_packs_walk(struct ckpt_store *s, bool sync, cks_packs_fn fn,
+			    void *ctx, struct ckpt_err *err);
 
 /* What lies at checkpoints/@name ("": the top; @out_stat may be NULL).
  * CKPT_ENOENT without message: nothing. */

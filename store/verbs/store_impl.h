@@ -62,4 +62,11 @@ extern const char *const cks_store_folders[];
 #define CKS_NAME_PATH_BYTES (sizeof("checkpoints/") + CKB_NAME_MAX)
 void cks_name_path(char dst[CKS_NAME_PATH_BYTES], const char *name);
 
+/* The folder that checkpoints/@name lies in: "checkpoints/RUN". */
+void cks_name_folder(char dst[CKS_NAME_PATH_BYTES], const char *name);
+
+/* Remove the run folders of @name that are empty, each one's parent synced.
+ * Best effort: an empty run does no harm. */
+void cks_prune_runs(struct ckpt_store *s, const char *name);
+
 #endif

@@ -203,6 +203,179 @@ CKPT_API CKPT_MUST int ckpt_store_list(struct ckpt_store *store,
 				       const char *run, ckpt_list_fn fn,
 				       void *ctx, struct ckpt_err *err);
 
+/* ---- the table of checkpoints ---- */
+
+/** One checkpoint in the table of a store's. Borrowed for the call. */
+struct ckpt_entry {
+	const char *name;
+	const char *damage;     /* its manifest cannot be read, and why: then
+				   nothing else is known; else NULL */
+	uint8_t uuid[CKPT_UUID_BYTES];
+	uint64_t generation, seq;
+	bool has_step;
+	uint64_t step;
+	int64_t created_ns;
+	bool has_parent;
+	uint8_t parent[CKPT_UUID_BYTES];
+	const char *metrics;    /* JSON object, or NULL */
+	uint64_t bytes;         /* raw bytes, aliases excluded */
+	uint64_t stored_bytes;  /* payload bytes in packs, each once */
+	uint64_t own_bytes;     /* of those, what no other checkpoint uses:
+				   what removing it would give back */
+};
+
+enum ckpt_entries_flag {
+	CKPT_ENTRIES_SIZES = 1u << 0, /* fill in bytes and stored_bytes */
+	CKPT_ENTRIES_OWN = 1u << 1,   /* and own_bytes */
+};
+
+struct ckpt_entries_opts {
+	size_t size;
+	uint32_t flags;         /* enum ckpt_entries_flag */
+	const char *run;        /* only what is in this run, at any depth;
+				   NULL or "": everything */
+};
+
+/** Return non-zero to stop. */
+typedef int (*ckpt_entry_fn)(void *ctx, const struct ckpt_entry *entry);
+
+/**
+ * Every checkpoint, folder by folder, names sorted by bytes. @opts may be NULL.
+ *
+ * Comes from the index as far as that holds, so it is quick with one that is
+ * up to date; an old, wrong or absent one costs time, not truth.
+ *
+ * Returns:     0; CKPT_ENOENT, no such run; what @fn returned; CKPT_EIO,
+ *              CKPT_ENOMEM.
+ */
+CKPT_API CKPT_MUST int ckpt_store_entries(struct ckpt_store *store,
+					  const struct ckpt_entries_opts *opts,
+					  ckpt_entry_fn fn, void *ctx,
+					  struct ckpt_err *err);
+
+/* ---- removing, renaming, forking ---- */
+
+/**
+ * Remove checkpoint @name, and run folders that become empty. Tags on it are
+ * refused unless @force; then they go first. Its bytes stay in the packs until
+ * gc. Who has it open keeps reading it.
+ *
+ * Blocks:      for a few writes and syncs.
+ * Durability:  on return 0 it stays removed, also after power loss.
+ * Returns:     0; CKPT_ENOENT; CKPT_EBUSY, it is tagged; CKPT_EUNSURE, it is
+ *              gone, but may be back after a power loss; CKPT_EIO, CKPT_EPERM.
+ */
+CKPT_API CKPT_MUST int ckpt_store_remove(struct ckpt_store *store,
+					 const char *name, bool force,
+					 struct ckpt_err *err);
+
+/**
+ * Give checkpoint @from the name @to, and remove run folders that become
+ * empty. Tags go with it. Killed half-way it has both names; again finishes.
+ *
+ * Blocks:      for a few writes and syncs.
+ * Durability:  on return 0 the new name outlives power loss.
+ * Returns:     0; CKPT_ENOENT; CKPT_EEXIST, @to is taken; CKPT_EBUSY, gc is
+ *              about to remove bytes of it; CKPT_EUNSURE, renamed, but may
+ *              have both names after a power loss; CKPT_EIO, CKPT_EPERM.
+ */
+CKPT_API CKPT_MUST int ckpt_store_rename(struct ckpt_store *store,
+					 const char *from, const char *to,
+					 struct ckpt_err *err);
+
+/** What a fork changes. A text that is NULL is taken from the source. */
+struct ckpt_fork_opts {
+	size_t size;
+	bool has_step;          /* else the source's */
+	uint64_t step;
+	const char *metadata;   /* JSON object */
+	const char *metrics;    /* JSON object */
+};
+
+/**
+ * Make checkpoint @to of the bytes of @from: a new uuid and manifest, its
+ * parent @from; no chunk is copied. @opts may be NULL.
+ *
+ * Blocks:      for reading one manifest, writing another, and syncs.
+ * Durability:  as a save: on return 0 it outlives power loss.
+ * Returns:     0; CKPT_ENOENT; CKPT_EEXIST, @to is taken; CKPT_EINVAL, no
+ *              JSON object; CKPT_EBUSY, gc is about to remove bytes of it;
+ *              CKPT_EUNSURE; CKPT_ECORRUPT, CKPT_EIO, CKPT_EPERM.
+ */
+CKPT_API CKPT_MUST int ckpt_store_fork(struct ckpt_store *store,
+				       const char *from, const char *to,
+				       const struct ckpt_fork_opts *opts,
+				       struct ckpt_err *err);
+
+/* ---- tags ---- */
+
+/** A tag. @checkpoint NULL: what it named is gone. Borrowed for the call. */
+struct ckpt_tag {
+	const char *name;
+	const char *checkpoint;
+	uint8_t uuid[CKPT_UUID_BYTES]; /* of the checkpoint */
+};
+typedef int (*ckpt_tag_fn)(void *ctx, const struct ckpt_tag *tag);
+
+/**
+ * Let tag @tag name @checkpoint, whatever it named before. It holds on to the
+ * checkpoint's uuid, so a rename does not lose it.
+ *
+ * Durability:  on return 0 the tag outlives power loss.
+ * Returns:     0; CKPT_ENOENT, no such checkpoint; CKPT_EINVAL, no legal tag;
+ *              CKPT_EIO, CKPT_EPERM.
+ */
+CKPT_API CKPT_MUST int ckpt_tag_set(struct ckpt_store *store, const char *tag,
+				    const char *checkpoint,
+				    struct ckpt_err *err);
+
+/** Remove a tag. CKPT_ENOENT: there is none. Durable on return 0. */
+CKPT_API CKPT_MUST int ckpt_tag_remove(struct ckpt_store *store,
+				       const char *tag, struct ckpt_err *err);
+
+/** Every tag, sorted by name. A damaged one is logged and passed over. */
+CKPT_API CKPT_MUST int ckpt_tag_list(struct ckpt_store *store, ckpt_tag_fn fn,
+				     void *ctx, struct ckpt_err *err);
+
+/**
+ * The name of the checkpoint that @tag names, into *@out; the caller frees it.
+ *
+ * Returns:     0; CKPT_ENOENT, no such tag, or what it named is gone;
+ *              CKPT_ECORRUPT, CKPT_EIO.
+ */
+CKPT_API CKPT_MUST int ckpt_tag_get(struct ckpt_store *store, const char *tag,
+				    char **out, struct ckpt_err *err);
+
+/* ---- what a store holds ---- */
+
+/** Of one dtype. */
+struct ckpt_usage_dtype {
+	uint64_t tensor_count;
+	uint64_t bytes;         /* raw, over all checkpoints */
+	uint64_t unique_bytes;  /* raw, each chunk in a pack once */
+	uint64_t stored_bytes;  /* of those chunks, in packs */
+};
+
+struct ckpt_usage {
+	uint64_t checkpoint_count, damaged_count, tag_count;
+	uint64_t pack_count, pack_bytes;   /* files in packs/ */
+	uint64_t unused_pack_count, unused_pack_bytes; /* no manifest's */
+	uint64_t chunk_count;              /* distinct places in use */
+	uint64_t duplicate_count, duplicate_bytes; /* equal bytes, stored
+						      again elsewhere */
+	struct ckpt_usage_dtype total;
+	struct ckpt_usage_dtype dtype[CKPT_DTYPE_END]; /* [0]: opaque files */
+};
+
+/**
+ * Add up what the store holds. Reads every manifest.
+ *
+ * Returns:     0; CKPT_EIO, CKPT_ENOMEM.
+ */
+CKPT_API CKPT_MUST int ckpt_store_usage(struct ckpt_store *store,
+					struct ckpt_usage *out,
+					struct ckpt_err *err);
+
 enum ckpt_check_depth {
 	CKPT_CHECK_QUICK = 0, /* manifests whole, packs and records in place */
 	CKPT_CHECK_CELLS = 1, /* and every stored byte against its checksum */

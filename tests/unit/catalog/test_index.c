@@ -86,7 +86,6 @@ static void put_range(struct ckq_index *ix, unsigned from, unsigned to,
 		digest_of(digest, i);
 		assert_ok(ckq_index_put(ix, digest, &p, &err));
 	}
-	assert_ok(ckq_index_put_checkpoint(ix, "run/1", store_uuid, to, &err));
 	assert_ok(ckq_index_end(ix, keep, &err));
 }
 
@@ -239,7 +238,7 @@ static void rubbish(const char *path, int kind)
 		break;
 	case 3: /* a later schema of ours */
 		assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-		assert_int_equal(sqlite3_exec(db, "PRAGMA user_version=2",
+		assert_int_equal(sqlite3_exec(db, "PRAGMA user_version=99",
 					      NULL, NULL, NULL), SQLITE_OK);
 		sqlite3_close(db);
 		break;
@@ -442,6 +441,184 @@ static void writers_that_make_it_at_once_agree(void **state)
 	}
 }
 
+/* ---- the list of checkpoints ---- */
+
+struct listed {
+	char text[400]; /* "name:own " each */
+	bool exact;
+};
+
+static int take(void *ctx, const struct ckq_row *row)
+{
+	struct listed *l = ctx;
+	size_t len = strlen(l->text);
+
+	snprintf(l->text + len, sizeof(l->text) - len, "%s:%d ", row->name,
+		 (int)row->own);
+	return 0;
+}
+
+static struct listed listed(struct fix *f)
+{
+	struct listed l = { 0 };
+	struct ckpt_err err = { 0 };
+
+	assert_ok(ckq_index_list(f->ix, take, &l, &l.exact, &err));
+	return l;
+}
+
+/* Uses [from, to) of pack 1: place i has 2^i bytes. */
+static size_t uses_of(struct ckq_use *uses, unsigned from, unsigned to)
+{
+	for (unsigned i = from; i < to; i++)
+		uses[i - from] = (struct ckq_use){ { 1 }, 64 + 8 * i,
+						   1ull << i };
+	return to - from;
+}
+
+static struct ckq_row row_of(const char *name, unsigned ino)
+{
+	return (struct ckq_row){ .name = name, .ino = ino, .size = 4096,
+				 .mtime_ns = 5, .uuid = { 7 }, .generation = 1,
+				 .seq = ino, .metrics = "{}", .bytes = 1 << 20,
+				 .stored = 1 << 20 };
+}
+
+static void put_row(struct fix *f, const char *name, unsigned ino,
+		    unsigned from, unsigned to)
+{
+	struct ckq_row row = row_of(name, ino);
+	struct ckq_use uses[16];
+	struct ckpt_err err = { 0 };
+	size_t n = uses_of(uses, from, to);
+
+	assert_ok(ckq_index_begin(f->ix, false, &err));
+	assert_ok(ckq_index_list_put(f->ix, &row, uses, n, &err));
+	assert_ok(ckq_index_end(f->ix, true, &err));
+}
+
+static void drop_row(struct fix *f, const char *name, unsigned from,
+		     unsigned to)
+{
+	struct ckq_use uses[16];
+	struct ckpt_err err = { 0 };
+	size_t n = from == to ? CKQ_USES_UNKNOWN : uses_of(uses, from, to);
+
+	assert_ok(ckq_index_begin(f->ix, false, &err));
+	assert_ok(ckq_index_list_drop(f->ix, name, uses, n, &err));
+	assert_ok(ckq_index_end(f->ix, true, &err));
+}
+
+static void own_bytes_follow_what_comes_and_goes(void **state)
+{
+	struct fix *f = *state;
+
+	put_row(f, "a", 1, 0, 4);
+	assert_string_equal(listed(f).text, "a:15 ");
+	put_row(f, "b", 2, 2, 6); /* 2 and 3 shared */
+	assert_string_equal(listed(f).text, "a:3 b:48 ");
+	put_row(f, "c", 3, 3, 5); /* 3 of three, 4 of two */
+	assert_string_equal(listed(f).text, "a:3 b:32 c:0 ");
+	put_row(f, "c", 3, 3, 5); /* the same again: nothing new */
+	assert_string_equal(listed(f).text, "a:3 b:32 c:0 ");
+	reopen(f, store_uuid, true);
+	drop_row(f, "b", 2, 6);
+	assert_string_equal(listed(f).text, "a:7 c:16 ");
+	drop_row(f, "nope", 0, 4); /* never counted: counts nothing */
+	drop_row(f, "a", 0, 4);
+	assert_string_equal(listed(f).text, "c:24 ");
+	assert_true(listed(f).exact);
+}
+
+static void what_cannot_be_counted_is_said_to_be_inexact(void **state)
+{
+	struct fix *f = *state;
+	struct ckpt_err err = { 0 };
+
+	put_row(f, "a", 1, 0, 4);
+	put_row(f, "a", 9, 4, 6); /* replaced */
+	assert_false(listed(f).exact);
+	assert_ok(ckq_index_begin(f->ix, true, &err)); /* wiped: again exact */
+	assert_ok(ckq_index_end(f->ix, true, &err));
+	put_row(f, "a", 1, 0, 4);
+	assert_true(listed(f).exact);
+	drop_row(f, "a", 0, 0); /* it used nobody knows what */
+	assert_false(listed(f).exact);
+	assert_string_equal(listed(f).text, "");
+}
+
+static void a_renamed_row_keeps_its_counts(void **state)
+{
+	struct fix *f = *state;
+	struct ckq_row row = row_of("z", 1), other = row_of("y", 8);
+	struct ckpt_err err = { 0 };
+
+	put_row(f, "a", 1, 0, 4);
+	put_row(f, "b", 2, 2, 6);
+	assert_ok(ckq_index_begin(f->ix, false, &err));
+	assert_ok(ckq_index_list_move(f->ix, "a", &row, &err));
+	assert_ok(ckq_index_list_move(f->ix, "b", &other, &err)); /* no */
+	assert_ok(ckq_index_end(f->ix, true, &err));
+	assert_string_equal(listed(f).text, "b:48 z:3 ");
+	assert_true(listed(f).exact);
+}
+
+static void sql(const char *path, const char *text)
+{
+	sqlite3 *db = NULL;
+
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, text, NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+}
+
+static void a_row_that_rotted_is_left_out(void **state)
+{
+	static const char *const rot[] = {
+		"name='b'", "ino=ino+1", "mtime_ns=6", "seq=77", "step=3",
+		"uuid=zeroblob(16)", "uuid=x'00'", "metrics='{ }'",
+		"metrics=NULL", "stored=stored-1", "own=-1", "own=stored+1",
+	};
+	struct fix *f = *state;
+	char text[200];
+
+	for (size_t i = 0; i < CKB_ARRAY_LEN(rot); i++) {
+		put_row(f, "a", 1, 0, 4);
+		assert_string_equal(listed(f).text, "a:15 ");
+		snprintf(text, sizeof(text), "UPDATE checkpoint SET %s", rot[i]);
+		sql(f->path, text);
+		assert_string_equal(listed(f).text, "");
+		assert_false(listed(f).exact);
+		sql(f->path, "DELETE FROM checkpoint; DELETE FROM used");
+	}
+}
+
+/* The tables of version 1, as they were made then. */
+static void an_older_index_keeps_its_chunks(void **state)
+{
+	struct fix *f = *state;
+	struct ckpt_err err = { 0 };
+
+	put_range(f->ix, 0, 300, true);
+	put_row(f, "a", 1, 0, 4);
+	ckq_index_close(f->ix);
+	sql(f->path, "DROP TABLE used; DROP TABLE checkpoint; DELETE FROM meta "
+	    "WHERE key='exact'; CREATE TABLE checkpoint(name TEXT PRIMARY KEY,"
+	    " uuid BLOB NOT NULL, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+	    "INSERT INTO checkpoint VALUES('a', zeroblob(16), 1);"
+	    "PRAGMA user_version=1");
+	/* a reader leaves it as it is, and has none */
+	assert_int_equal(ckq_index_open(f->path, store_uuid, false, &f->ix,
+					&err), CKPT_ENOENT);
+	assert_ok(ckq_index_open(f->path, store_uuid, true, &f->ix, &err));
+	for (unsigned i = 0; i < 300; i++)
+		assert_true(knows(f->ix, i));
+	assert_string_equal(listed(f).text, "");
+	put_row(f, "b", 2, 2, 6);
+	reopen(f, store_uuid, false);
+	assert_string_equal(listed(f).text, "b:60 ");
+}
+
 static void network_file_systems_have_none(void **state)
 {
 	static const uint64_t network[] = { 0x6969, 0x517b, 0xfe534d42,
@@ -476,6 +653,11 @@ int main(void)
 		T(threads_look_up_while_another_connection_writes),
 		T(writers_that_make_it_at_once_agree),
 		T(network_file_systems_have_none),
+		T(own_bytes_follow_what_comes_and_goes),
+		T(what_cannot_be_counted_is_said_to_be_inexact),
+		T(a_renamed_row_keeps_its_counts),
+		T(a_row_that_rotted_is_left_out),
+		T(an_older_index_keeps_its_chunks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,7 @@ static struct ckq_place as_place(const uint8_t pack[16],
 /* A save of chunk @seq, known to the index. */
 static struct ckq_place indexed(struct fix *f, uint64_t seq)
 {
-	uint8_t pack[16], digest[32];
+	uint8_t pack[16] = { 0 }, digest[32];
 	struct ckc_place c;
 	struct ckq_place p;
 	struct cks_stage *st;
@@ -43,7 +43,7 @@ static struct ckq_place indexed(struct fix *f, uint64_t seq)
 	p = as_place(pack, &c);
 	digest_of(seq, digest);
 	assert_ok(cks_find_add(find, digest, &p, &err));
-	cks_find_publish(find, "old", pack, seq);
+	cks_find_publish(find, "old");
 	cks_find_free(find);
 	cks_stage_close(st);
 	return p;
@@ -127,7 +127,7 @@ static void this_saves_own_chunks_are_found_without_an_index(void **state)
 		assert_int_equal(got.off, 64 + i);
 	}
 	assert_false(cks_find_chunk(find, digest, 11, &got));
-	cks_find_publish(find, "a", digest, 1); /* logged, no failure */
+	cks_find_publish(find, "a"); /* logged, no failure */
 	cks_find_free(find);
 	cks_stage_close(st);
 	cks_find_free(NULL);
