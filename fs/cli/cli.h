@@ -18,11 +18,14 @@
 enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_DAMAGE = 3 };
 
 /* Options every command takes; cli_main() strips them before the command. */
+struct cli_command;
 struct cli {
 	const char *command;  /* "import" */
+	const struct cli_command *about; /* what it can do */
 	bool json;            /* --json */
 	bool quiet;           /* -q: no progress, no summary */
 	bool verbose;         /* -v: notes of the library to stderr */
+	bool color;           /* --color, NO_COLOR, a terminal */
 };
 
 struct cli_command {
@@ -33,14 +36,36 @@ struct cli_command {
 	int (*run)(const struct cli *cli, int argc, char **argv);
 };
 extern const struct cli_command cli_init, cli_import, cli_export, cli_ls,
-	cli_cat, cli_check, cli_reindex, cli_mount, cli_umount;
+	cli_cat, cli_show, cli_log, cli_stat, cli_rm, cli_mv, cli_cp, cli_tag,
+	cli_check, cli_reindex, cli_mount, cli_umount, cli_complete;
+
+/* The commands, in the order of --help; NULL ends. complete is not shown. */
+extern const struct cli_command *const cli_commands[];
+/* Options that all commands take, a line each, as in cli_command.help. */
+extern const char cli_common_help[];
 
 /* "ckptfs import: ..." on stderr; returns the exit code. */
 int cli_fail(const struct cli *cli, const struct ckpt_err *err);
+/* The same with "; @hint" behind it. */
+int cli_fail_hint(const struct cli *cli, const struct ckpt_err *err,
+		  const char *hint);
 /* A wrong call: the sentence, and where to read more. */
 int cli_usage(const struct cli *cli, const char *fmt, ...) CKB_PRINTF(2, 3);
 /* What getopt found wrong with argv[optind - 1]. */
 int cli_bad_option(const struct cli *cli, char **argv, int c);
+
+/* ---- near.c: the word that a mistyped one was meant to be ---- */
+struct cli_near {
+	const char *typed;
+	char best[40];        /* "": nothing is near */
+	size_t distance;
+};
+void cli_near_init(struct cli_near *near, const char *typed);
+void cli_near_try(struct cli_near *near, const char *word, size_t len);
+
+/* The next option ("-l", "--long") in a help text from *@at on; false: none
+ * left. *@at moves behind it. */
+bool cli_next_option(const char **at, const char **out, size_t *out_len);
 
 /* ---- place.c ---- */
 
@@ -55,14 +80,58 @@ CKB_MUST int cli_place(const char *arg, struct cli_place *out,
 		       struct ckpt_err *err);
 void cli_place_fini(struct cli_place *place);
 
-CKB_MUST int cli_open(const struct cli_place *place, uint32_t flags,
+/* Opens the store; "@TAG" at the start of the path becomes the name of the
+ * checkpoint that it names. */
+CKB_MUST int cli_open(struct cli_place *place, uint32_t flags,
 		      struct ckpt_store **out, struct ckpt_err *err);
+
+/* ---- pick.c: which checkpoints are meant ---- */
+
+enum { CLI_OPT_STEP = 1000, CLI_OPT_SINCE };
+#define CLI_SELECT_OPTIONS \
+	{ "step", required_argument, NULL, CLI_OPT_STEP }, \
+	{ "since", required_argument, NULL, CLI_OPT_SINCE }
+#define CLI_SELECT_HELP \
+	"      --step A:B   only steps from A to B; N: only that one\n" \
+	"      --since T    only what was saved since: an age (2d) or a " \
+	"date\n"
+
+struct cli_select {
+	bool has_step, has_since;
+	uint64_t step_min, step_max; /* both included */
+	int64_t since_ns;
+};
+/* Take the value of one of these options. CLI_OK, or CLI_USAGE, said. */
+int cli_select(const struct cli *cli, struct cli_select *select, int option,
+	       const char *text);
+bool cli_selected(const struct cli_select *select,
+		  const struct ckpt_entry *entry);
+
+struct cli_names {
+	char **list;
+	size_t count, cap;
+};
+void cli_names_fini(struct cli_names *names);
+
+bool cli_is_pattern(const char *path);
+
+/* The checkpoints that @place means, appended to @out: one, those of a run at
+ * any depth (@runs), or what matches a pattern; @select (or NULL) chooses.
+ * Nothing at all is CKPT_ENOENT; nothing chosen is none. */
+CKB_MUST int cli_pick(struct ckpt_store *store, const struct cli_place *place,
+		      bool runs, const struct cli_select *select,
+		      struct cli_names *out, struct ckpt_err *err);
 
 /* ---- out.c ---- */
 
 /* "1.5 GiB"; a number below 1 KiB is "640 B". */
 #define CLI_SIZE_BYTES 32
 const char *cli_size(char dst[CLI_SIZE_BYTES], uint64_t bytes);
+
+/* "\033[1m" and the like, or "" where colours are off. */
+const char *cli_bold(const struct cli *cli);
+const char *cli_red(const struct cli *cli);
+const char *cli_plain(const struct cli *cli);
 
 /* "2026-01-31 12:00:00" in local time. */
 #define CLI_TIME_BYTES 32
@@ -77,6 +146,8 @@ struct cli_column {
 struct libscols_table *cli_table(const struct cli *cli, const char *name,
 				 const struct cli_column *columns,
 				 size_t count);
+/* Make the last row red, where colours are on. */
+void cli_row_red(const struct cli *cli, struct libscols_table *table);
 /* One row; NULL cells stay empty. */
 CKB_MUST int cli_row(struct libscols_table *table, const char *const *cells,
 		     size_t count);

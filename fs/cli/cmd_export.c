@@ -237,38 +237,79 @@ static int export_node(struct export *x, struct ckv_node *node,
 	return rc;
 }
 
-static int run_place(const struct cli *cli, const struct cli_place *place,
-		     const char *dest, bool force, struct ckpt_err *err)
+struct request {
+	const struct cli *cli;
+	struct cli_place place;
+	struct cli_select select;
+	const char *dest;
+	bool force;
+};
+
+static int export_path(struct export *x, const struct request *r,
+		       struct ckv_tree *tree, const char *source,
+		       struct ckpt_err *err)
+{
+	CKB_FREE char *path = NULL;
+	struct ckv_node *node = NULL;
+	struct ckv_attr attr = { 0 };
+	int rc = ckv_resolve(tree, source, &node, err);
+
+	if (rc == 0)
+		rc = ckv_attr(node, &attr, err);
+	if (rc == 0)
+		rc = place_dest(r->dest, source, attr.is_folder, r->force,
+				&path, err);
+	if (rc == 0)
+		rc = export_node(x, node, r->place.store, path, err);
+	ckv_put(node);
+	return rc;
+}
+
+/* Checkpoints that a pattern matches, into a folder that is there. */
+static int export_pattern(struct export *x, const struct request *r,
+			  struct ckpt_store *store, struct ckv_tree *tree,
+			  struct ckpt_err *err)
+{
+	CKB_CLEANUP(cli_names_fini) struct cli_names names = { 0 };
+	struct stat st;
+	int rc = cli_pick(store, &r->place, true, &r->select, &names, err);
+
+	if (rc == 0 && (stat(r->dest, &st) != 0 || !S_ISDIR(st.st_mode)))
+		rc = ckb_err(err, CKPT_EINVAL, "'%s' is no folder; what a "
+			     "pattern matches is exported into one that is "
+			     "there", r->dest);
+	for (size_t i = 0; rc == 0 && i < names.count; i++)
+		rc = export_path(x, r, tree, names.list[i], err);
+	return rc;
+}
+
+static int run_place(struct request *r, struct ckpt_err *err)
 {
 	struct ckpt_store *store = NULL;
 	struct ckv_tree *tree = NULL;
 	struct ckv_node *node = NULL;
-	struct ckv_attr attr = { 0 };
 	struct export x = { .data = malloc(STEP_BYTES) };
-	CKB_FREE char *path = NULL;
+	bool some = r->select.has_step || r->select.has_since;
 	char size[CLI_SIZE_BYTES];
-	int rc = x.data ? cli_open(place, CKPT_STORE_READONLY, &store, err)
+	int rc = x.data ? cli_open(&r->place, CKPT_STORE_READONLY, &store, err)
 			: ckb_err_nomem(err);
 
 	if (rc == 0)
 		rc = ckv_tree_new(store, &tree, err);
-	if (rc == 0)
-		rc = ckv_resolve(tree, place->path, &node, err);
-	if (rc == 0)
-		rc = ckv_attr(node, &attr, err);
-	if (rc == 0)
-		rc = place_dest(dest, place->path, attr.is_folder, force,
-				&path, err);
-	cli_progress_init(&x.progress, cli, "exporting");
-	if (rc == 0)
-		rc = export_node(&x, node, place->store, path, err);
+	cli_progress_init(&x.progress, r->cli, "exporting");
+	if (rc == 0 && (some || (cli_is_pattern(r->place.path) &&
+				 ckv_resolve(tree, r->place.path, &node,
+					     NULL) == CKPT_ENOENT)))
+		rc = export_pattern(&x, r, store, tree, err);
+	else if (rc == 0)
+		rc = export_path(&x, r, tree, r->place.path, err);
 	cli_progress_end(&x.progress);
-	if (rc == 0 && cli->json)
+	if (rc == 0 && r->cli->json)
 		printf("{\"files\": %ju, \"bytes\": %ju}\n",
 		       (uintmax_t)x.files, (uintmax_t)x.bytes);
-	else if (rc == 0 && !cli->quiet)
+	else if (rc == 0 && !r->cli->quiet)
 		printf("exported %ju files, %s, to '%s'\n",
-		       (uintmax_t)x.files, cli_size(size, x.bytes), path);
+		       (uintmax_t)x.files, cli_size(size, x.bytes), r->dest);
 	free(x.data);
 	ckv_put(node);
 	ckv_tree_free(tree);
@@ -279,27 +320,31 @@ static int run_place(const struct cli *cli, const struct cli_place *place,
 static int run_export(const struct cli *cli, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "force", no_argument, NULL, 'f' }, { 0 },
+		{ "force", no_argument, NULL, 'f' }, CLI_SELECT_OPTIONS,
+		{ 0 },
 	};
-	struct cli_place place;
+	struct request r = { .cli = cli };
 	struct ckpt_err err = { 0 };
-	bool force = false;
 	int c;
 
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, ":f", options, NULL)) != -1) {
-		if (c != 'f')
+		if (c == 'f')
+			r.force = true;
+		else if (c < CLI_OPT_STEP)
 			return cli_bad_option(cli, argv, c);
-		force = true;
+		else if (cli_select(cli, &r.select, c, optarg) != CLI_OK)
+			return CLI_USAGE;
 	}
 	if (argc - optind != 2)
 		return cli_usage(cli, "STORE:PATH and DEST are wanted, %d "
 				 "given", argc - optind);
-	if (cli_place(argv[optind], &place, &err) < 0)
+	if (cli_place(argv[optind], &r.place, &err) < 0)
 		return cli_fail(cli, &err);
-	int rc = run_place(cli, &place, argv[optind + 1], force, &err);
+	r.dest = argv[optind + 1];
+	int rc = run_place(&r, &err);
 
-	cli_place_fini(&place);
+	cli_place_fini(&r.place);
 	if (rc < 0)
 		cli_fail(cli, &err);
 	return rc == 0 ? CLI_OK : rc == CKPT_ECORRUPT ? CLI_DAMAGE
@@ -308,8 +353,9 @@ static int run_export(const struct cli *cli, int argc, char **argv)
 
 const struct cli_command cli_export = {
 	.name = "export",
-	.usage = "[--force] STORE:PATH DEST",
+	.usage = "[--force] STORE:PATH|PATTERN DEST",
 	.summary = "Copy a file or a whole subtree out of a store",
-	.help = "  -f, --force      replace a file that exists\n",
+	.help = "  -f, --force      replace a file that exists\n"
+		CLI_SELECT_HELP,
 	.run = run_export,
 };

@@ -138,7 +138,26 @@ static int walk(struct ls *ls, struct ckv_node *dir, const char *prefix,
 	return rc;
 }
 
-static int ls_place(struct ls *ls, const struct cli_place *place,
+/* The checkpoints that a pattern matches, a row each. */
+static int ls_pattern(struct ls *ls, struct ckpt_store *store,
+		      struct ckv_tree *tree, const struct cli_place *place,
+		      struct ckpt_err *err)
+{
+	CKB_CLEANUP(cli_names_fini) struct cli_names names = { 0 };
+	int rc = cli_pick(store, place, false, NULL, &names, err);
+
+	for (size_t i = 0; rc == 0 && i < names.count; i++) {
+		struct ckv_node *node = NULL;
+
+		rc = ckv_resolve(tree, names.list[i], &node, err);
+		if (rc == 0)
+			rc = show(ls, names.list[i], node, err);
+		ckv_put(node);
+	}
+	return rc;
+}
+
+static int ls_place(struct ls *ls, struct cli_place *place,
 		    struct ckpt_err *err)
 {
 	struct ckpt_store *store = NULL;
@@ -151,9 +170,11 @@ static int ls_place(struct ls *ls, const struct cli_place *place,
 		rc = ckv_tree_new(store, &tree, err);
 	if (rc == 0)
 		rc = ckv_resolve(tree, place->path, &node, err);
-	if (rc == 0)
+	if (rc == CKPT_ENOENT && tree && cli_is_pattern(place->path))
+		rc = ls_pattern(ls, store, tree, place, err);
+	else if (rc == 0)
 		rc = ckv_attr(node, &attr, err);
-	if (rc == 0)
+	if (rc == 0 && node)
 		rc = attr.is_folder ? walk(ls, node, "", err)
 				    : show(ls, place->path, node, err);
 	ckv_put(node);
@@ -214,7 +235,7 @@ static int run_ls(const struct cli *cli, int argc, char **argv)
 
 const struct cli_command cli_ls = {
 	.name = "ls",
-	.usage = "[-l] [-R] STORE[:PATH]",
+	.usage = "[-l] [-R] STORE[:PATH|PATTERN]",
 	.summary = "List runs, checkpoints, items and tensors",
 	.help = "  -l, --long       kind, size, time, dtype and shape\n"
 		"  -R, --recursive  and all that is below\n",

@@ -108,9 +108,34 @@ static void check_summary(const struct ckpt_check_result *r)
 		printf(": %" PRIu64 " damaged\n", r->damage_count);
 }
 
-static int check_place(const struct cli *cli, const struct cli_place *place,
-		       enum ckpt_check_depth depth)
+/* One checkpoint after the other; NULL is the whole store. */
+static int check_names(struct ckpt_store *store, const struct cli_names *names,
+		       const struct ckpt_check_opts *opts,
+		       struct ckpt_check_result *sum, struct ckpt_err *err)
 {
+	int rc = 0;
+
+	if (!names)
+		return ckpt_store_check(store, NULL, opts, sum, err);
+	for (size_t i = 0; rc == 0 && i < names->count; i++) {
+		struct ckpt_check_result r = { 0 };
+
+		rc = ckpt_store_check(store, names->list[i], opts, &r, err);
+		sum->checkpoint_count += r.checkpoint_count;
+		sum->tensor_count += r.tensor_count;
+		sum->chunk_count += r.chunk_count;
+		sum->bytes += r.bytes;
+		sum->damage_count += r.damage_count;
+	}
+	return rc;
+}
+
+static int check_place(const struct cli *cli, struct cli_place *place,
+		       enum ckpt_check_depth depth,
+		       const struct cli_select *select)
+{
+	CKB_CLEANUP(cli_names_fini) struct cli_names names = { 0 };
+	bool some = *place->path || select->has_step || select->has_since;
 	static const struct cli_column columns[COL_COUNT] = {
 		{ "CHECKPOINT", false, false }, { "TENSOR", false, false },
 		{ "BOX", false, false }, { "PACK", false, false },
@@ -130,11 +155,13 @@ static int check_place(const struct cli *cli, const struct cli_place *place,
 	k.table = cli_table(cli, "damage", columns, COL_COUNT);
 	k.failed = !k.table;
 	cli_progress_init(&k.progress, cli, "checking");
-	int rc = k.failed ? ckb_err_nomem(&err)
-			  : ckpt_store_check(store,
-					     place->has_path && *place->path ?
-					     place->path : NULL, &opts,
-					     &result, &err);
+	int rc = k.failed ? ckb_err_nomem(&err) : 0;
+
+	if (rc == 0 && some)
+		rc = cli_pick(store, place, true, select, &names, &err);
+	if (rc == 0)
+		rc = check_names(store, some ? &names : NULL, &opts, &result,
+				 &err);
 
 	cli_progress_end(&k.progress);
 	ckpt_store_close(store);
@@ -159,8 +186,10 @@ static int run_check(const struct cli *cli, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "cells", no_argument, NULL, 'c' },
-		{ "full", no_argument, NULL, 'f' }, { 0 },
+		{ "full", no_argument, NULL, 'f' }, CLI_SELECT_OPTIONS,
+		{ 0 },
 	};
+	struct cli_select select = { 0 };
 	enum ckpt_check_depth depth = CKPT_CHECK_QUICK;
 	struct cli_place place;
 	struct ckpt_err err = { 0 };
@@ -172,15 +201,17 @@ static int run_check(const struct cli *cli, int argc, char **argv)
 			depth = CKPT_CHECK_CELLS;
 		else if (c == 'f')
 			depth = CKPT_CHECK_FULL;
-		else
+		else if (c < CLI_OPT_STEP)
 			return cli_bad_option(cli, argv, c);
+		else if (cli_select(cli, &select, c, optarg) != CLI_OK)
+			return CLI_USAGE;
 	}
 	if (argc - optind != 1)
 		return cli_usage(cli, "one STORE or STORE:CHECKPOINT is "
 				 "wanted, %d given", argc - optind);
 	if (cli_place(argv[optind], &place, &err) < 0)
 		return cli_fail(cli, &err);
-	int rc = check_place(cli, &place, depth);
+	int rc = check_place(cli, &place, depth, &select);
 
 	cli_place_fini(&place);
 	return rc;
@@ -188,10 +219,11 @@ static int run_check(const struct cli *cli, int argc, char **argv)
 
 const struct cli_command cli_check = {
 	.name = "check",
-	.usage = "[--cells|--full] STORE[:CHECKPOINT]",
+	.usage = "[--cells|--full] STORE[:CHECKPOINT|RUN|PATTERN]",
 	.summary = "Look for damage; exit 3 when some is found",
 	.help = "      --cells      every stored byte against its checksum\n"
-		"      --full       and every raw byte against its SHA-256\n",
+		"      --full       and every raw byte against its SHA-256\n"
+		CLI_SELECT_HELP,
 	.run = run_check,
 };
 

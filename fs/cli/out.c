@@ -44,6 +44,21 @@ const char *cli_time(char dst[CLI_TIME_BYTES], int64_t time_ns)
 	return dst;
 }
 
+const char *cli_bold(const struct cli *cli)
+{
+	return cli->color ? "\033[1m" : "";
+}
+
+const char *cli_red(const struct cli *cli)
+{
+	return cli->color ? "\033[31m" : "";
+}
+
+const char *cli_plain(const struct cli *cli)
+{
+	return cli->color ? "\033[0m" : "";
+}
+
 struct libscols_table *cli_table(const struct cli *cli, const char *name,
 				 const struct cli_column *columns,
 				 size_t count)
@@ -54,6 +69,7 @@ struct libscols_table *cli_table(const struct cli *cli, const char *name,
 		return NULL;
 	scols_table_set_name(t, name);
 	scols_table_enable_json(t, cli->json);
+	scols_table_enable_colors(t, cli->color && !cli->json);
 	for (size_t i = 0; i < count; i++) {
 		struct libscols_column *c =
 			scols_table_new_column(t, columns[i].name, 0,
@@ -63,10 +79,22 @@ struct libscols_table *cli_table(const struct cli *cli, const char *name,
 			scols_unref_table(t);
 			return NULL;
 		}
+		if (cli->color && !cli->json)
+			scols_cell_set_color(scols_column_get_header(c),
+					     "\033[1m");
 		if (columns[i].number)
 			scols_column_set_json_type(c, SCOLS_JSON_NUMBER);
 	}
 	return t;
+}
+
+void cli_row_red(const struct cli *cli, struct libscols_table *table)
+{
+	size_t n = scols_table_get_nlines(table);
+
+	if (cli->color && !cli->json && n > 0)
+		scols_line_set_color(scols_table_get_line(table, n - 1),
+				     "\033[31m");
 }
 
 int cli_row(struct libscols_table *table, const char *const *cells,

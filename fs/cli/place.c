@@ -92,10 +92,40 @@ void cli_place_fini(struct cli_place *place)
 	place->path = NULL;
 }
 
-int cli_open(const struct cli_place *place, uint32_t flags,
-	     struct ckpt_store **out, struct ckpt_err *err)
+/* "@TAG/rest" -> "NAME/rest". No name begins with '@'. */
+static int expand_tag(struct ckpt_store *store, struct cli_place *place,
+		      struct ckpt_err *err)
+{
+	size_t len = strcspn(place->path, "/");
+	CKB_FREE char *tag = strndup(place->path + 1, len - 1);
+	CKB_FREE char *name = NULL;
+	char *path = NULL;
+
+	if (!tag)
+		return ckb_err_nomem(err);
+	int rc = ckpt_tag_get(store, tag, &name, err);
+
+	if (rc < 0)
+		return rc;
+	if (asprintf(&path, "%s%s", name, place->path + len) < 0)
+		return ckb_err_nomem(err);
+	free(place->path);
+	place->path = path;
+	return 0;
+}
+
+int cli_open(struct cli_place *place, uint32_t flags, struct ckpt_store **out,
+	     struct ckpt_err *err)
 {
 	struct ckpt_store_opts opts = { .size = sizeof(opts), .flags = flags };
+	int rc = ckpt_store_open(place->store, &opts, out, err);
 
-	return ckpt_store_open(place->store, &opts, out, err);
+	if (rc == 0 && place->path[0] == '@') {
+		rc = expand_tag(*out, place, err);
+		if (rc < 0) {
+			ckpt_store_close(*out);
+			*out = NULL;
+		}
+	}
+	return rc;
 }

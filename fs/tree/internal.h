@@ -170,11 +170,8 @@ uint64_t ckv_ino_below(uint64_t parent, uint32_t salt, const char *name,
 CKB_MUST int ckv_checkpoint_json(struct ckv_ckpt *c, struct ckpt_err *err);
 const char *ckv_readme(size_t *out_len);
 
-/* .txt: its exact size, from metadata alone; and the text. */
+/* .txt: its exact size, from metadata alone; ckv_text() is in tree.h. */
 uint64_t ckv_text_size(const struct ckpt_tensor_info *tensor);
-CKB_MUST int ckv_text(struct ckpt_checkpoint *ckpt,
-		      const struct ckpt_tensor_info *tensor,
-		      struct ckb_buf *out, struct ckpt_err *err);
 
 /* preview.c: @tensor's numbers in brackets, read from @ckpt; NULL: blanks of
  * the same width. */

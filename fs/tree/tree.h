@@ -111,6 +111,11 @@ CKB_MUST int ckv_read(struct ckv_node *node, uint64_t off, void *dst,
 CKB_MUST int ckv_readlink(struct ckv_node *node, struct ckb_buf *out,
 			  struct ckpt_err *err);
 
+/* What a tensor's .txt holds, appended to @out. */
+CKB_MUST int ckv_text(struct ckpt_checkpoint *ckpt,
+		      const struct ckpt_tensor_info *tensor,
+		      struct ckb_buf *out, struct ckpt_err *err);
+
 /* ---- names (tree/name.c; pure) ---- */
 
 /* One raw component -> its file name, appended to @out. @folder: a trailing

@@ -58,7 +58,7 @@ static int drop_tags(struct ckpt_store *s, const char *name,
 
 	if (rc == 0 && tags.len > 0 && !force)
 		return ckb_err(err, CKPT_EBUSY, "checkpoint '%s' has the tag "
-			       "'%s'; remove the tag, or force it", name,
+			       "'%s', which protects it", name,
 			       (char *)tags.data);
 	for (size_t at = 0; rc == 0 && at < tags.len;) {
 		const char *tag = (char *)tags.data + at;

@@ -24,7 +24,7 @@ LAYERS = {  # folder -> what it may include
     "tree": {"base", "format", "tensor", "foreign", "chunk", "catalog",
              "verbs", "tree"},
     "mount": {"base", "tree", "mount", "verbs"},
-    "cli": {"base", "tensor", "tree", "mount", "cli"},
+    "cli": {"base", "tensor", "format", "tree", "mount", "cli"},
 }
 OWNERS = {
     "sqlite3.h": {"store/catalog"}, "zstd.h": {"store/chunk/codec.c"},
@@ -132,25 +132,99 @@ def documents():
                     say(doc, n, f"there is no {path}")
             if re.search(r"/work/|/farm/", line):
                 say(doc, n, "a machine's own path")
-    main = (ROOT / "fs/cli/main.c").read_text()
-    for command in re.findall(r"&cli_(\w+)", main):
+    for command in commands():
         page = ROOT / f"contrib/man/ckptfs-{command}.1"
         if not page.exists():
             found.append(f"there is no man page of {command}")
-    for page in sorted((ROOT / "contrib/man").glob("*.1")):
+    for page in pages():
         if page.name not in (ROOT / "contrib/meson.build").read_text():
             say(page, 1, "contrib/meson.build does not install it")
 
 
+def commands():
+    """Every command that --help shows, and so has a page."""
+    main = (ROOT / "fs/cli/main.c").read_text()
+    table = main[main.index("cli_commands[] = {"):]
+    return re.findall(r"&cli_(\w+)", table[:table.index("};")])
+
+
+def pages():
+    return sorted((ROOT / "contrib/man").glob("*.[1-9]"))
+
+
 def man_pages():
-    pages = [str(p) for p in sorted((ROOT / "contrib/man").glob("*.1"))]
-    try:
-        p = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", *pages],
-                           stdout=subprocess.PIPE)
-    except FileNotFoundError:
-        print("mandoc is not here: man pages are not checked")
-        return
-    found.extend(p.stdout.decode().splitlines())
+    names = [str(p) for p in pages()]
+    tried = False
+    for tool in (["mandoc", "-T", "lint", "-W", "warning", *names],
+                 ["groff", "-m", "mdoc", "-ww", "-z", *names]):
+        try:
+            p = subprocess.run(tool, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT)
+        except FileNotFoundError:
+            continue
+        tried = True
+        found.extend(p.stdout.decode().splitlines())
+    if not tried:
+        print("neither mandoc nor groff is here: man pages are not checked")
+
+
+def c_texts(source):
+    """The source with its string literals joined, macros put in."""
+    header = (ROOT / "fs/cli/cli.h").read_text().replace("\\\n", "\n")
+    select = re.search(r"#define CLI_SELECT_HELP((?:\s*\"[^\n]*\n)+)", header)
+    source = source.replace("CLI_SELECT_HELP", select.group(1))
+    return re.sub(r'"\s*"', "", source)
+
+
+def options_of(text):
+    """Options that begin a line of a help text, with their short forms."""
+    out = set()
+    for line in text.split("\\n"):
+        m = re.match(r"\s+((?:-\w, )?--[\w-]+|-\w)\b", line)
+        if m:
+            out |= set(m.group(1).split(", "))
+    return out
+
+
+def page_options(page):
+    """Options of the page's list: .It Fl x , Fl Fl long Ar ..."""
+    out = set()
+    for line in page.read_text().splitlines():
+        if not line.startswith(".It Fl"):
+            continue
+        words = line[4:].split()
+        for i, w in enumerate(words):
+            if w == "Fl" and words[i + 1:i + 2] == ["Fl"]:
+                out.add("--" + words[i + 2])
+            elif w == "Fl" and (i == 0 or words[i - 1] != "Fl"):
+                out.add("-" + words[i + 1])
+    return out
+
+
+def help_and_pages():
+    """A command's --help and its page list the same options."""
+    main = (ROOT / "fs/cli/main.c").read_text()
+    text = c_texts(main)
+    common = options_of(text[text.index("cli_common_help[] ="):]
+                        .split(";")[0].split("=", 1)[1].replace('"', " "))
+    if len(common) != 8:
+        found.append(f"lint misreads the common options: {common}")
+    for path in sources(".c"):
+        if path.parent.name != "cli":
+            continue
+        for name, body in re.findall(
+                r"^const struct cli_command cli_(\w+) = \{(.*?)^\};",
+                path.read_text(), re.M | re.S):
+            page = ROOT / f"contrib/man/ckptfs-{name}.1"
+            if name not in commands() or not page.exists():
+                continue
+            text = c_texts(body)
+            has = options_of(text[text.index(".help ="):]
+                             .split(".help =")[1].replace('"', " ")) | common
+            for missing in sorted(has - page_options(page)):
+                say(page, 1, f"does not list {missing}")
+            for extra in sorted(page_options(page) - has):
+                say(page, 1, f"lists {extra}, which --help does not")
 
 
 def main():
@@ -161,6 +235,7 @@ def main():
     promises()
     documents()
     man_pages()
+    help_and_pages()
     print("\n".join(found) if found else "lint: no findings")
     sys.exit(1 if found else 0)
 

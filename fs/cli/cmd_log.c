@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_log.c - log: a table of checkpoints, newest first.
+ *
+ * Everything comes from ckpt_store_entries(), so it is as quick as the index
+ * is good. A checkpoint whose manifest is damaged is a row too, and makes the
+ * command exit with 3.
+ */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/json.h"
+
+#define METRICS_BYTES 60
+
+enum { COL_NAME, COL_STEP, COL_TIME, COL_SIZE, COL_STORED, COL_OWN,
+       COL_SHARED, COL_METRICS, COL_COUNT };
+
+enum sort { BY_NEWEST, BY_NAME, BY_STEP, BY_TIME, BY_SIZE, BY_STORED, BY_OWN,
+	    SORT_COUNT };
+static const char *const sort_names[SORT_COUNT] = {
+	"newest", "name", "step", "time", "size", "stored", "own",
+};
+
+struct log {
+	const struct cli *cli;
+	struct cli_select select;
+	enum sort sort;
+	bool reverse, has_limit;
+	uint64_t limit;
+	struct ckpt_entry *list; /* texts are our own */
+	size_t count, cap;
+	bool bad;                /* a damaged one is shown */
+};
+
+static void log_fini(struct log *l)
+{
+	for (size_t i = 0; i < l->count; i++) {
+		free((char *)l->list[i].name);
+		free((char *)l->list[i].metrics);
+		free((char *)l->list[i].damage);
+	}
+	free(l->list);
+}
+
+static char *copy(const char *text, bool *failed)
+{
+	char *c = text ? strdup(text) : NULL;
+
+	*failed = *failed || (text && !c);
+	return c;
+}
+
+static int keep(void *ctx, const struct ckpt_entry *e)
+{
+	struct log *l = ctx;
+	bool failed = false;
+
+	if (!cli_selected(&l->select, e))
+		return 0;
+	if (!ckb_room(&l->list, l->count, &l->cap, sizeof(*l->list)))
+		return CKPT_ENOMEM;
+	struct ckpt_entry *mine = &l->list[l->count++];
+
+	*mine = *e;
+	mine->name = copy(e->name, &failed);
+	mine->metrics = copy(e->metrics, &failed);
+	mine->damage = copy(e->damage, &failed);
+	return failed ? CKPT_ENOMEM : 0;
+}
+
+/* ---- order ---- */
+
+static int more(uint64_t a, uint64_t b)
+{
+	return a < b ? 1 : a > b ? -1 : 0;
+}
+
+static int compare(const struct ckpt_entry *a, const struct ckpt_entry *b,
+		   enum sort sort)
+{
+	switch (sort) {
+	case BY_NAME:
+		return strcmp(a->name, b->name);
+	case BY_STEP:
+		if (a->has_step != b->has_step)
+			return a->has_step ? -1 : 1;
+		return more(a->step, b->step);
+	case BY_TIME:
+		return a->created_ns < b->created_ns ? 1
+		     : a->created_ns > b->created_ns ? -1 : 0;
+	case BY_SIZE:
+		return more(a->bytes, b->bytes);
+	case BY_STORED:
+		return more(a->stored_bytes, b->stored_bytes);
+	case BY_OWN:
+		return more(a->own_bytes, b->own_bytes);
+	default:
+		return more(a->seq, b->seq);
+	}
+}
+
+static int in_order(const void *a, const void *b, void *ctx)
+{
+	const struct log *l = ctx;
+	int c = compare(a, b, l->sort);
+
+	if (c == 0)
+		c = compare(a, b, BY_NEWEST);
+	if (c == 0)
+		c = compare(a, b, BY_NAME);
+	return l->reverse ? -c : c;
+}
+
+/* ---- output ---- */
+
+/* {"loss": 2.5, "acc": 1} -> loss: 2.5, acc: 1 */
+static void metrics_text(char dst[METRICS_BYTES], const char *json)
+{
+	char plain[4 * METRICS_BYTES];
+	size_t n = 0, len = strlen(json);
+
+	for (size_t i = 0; i < len && n < sizeof(plain) - 1; i++)
+		if (json[i] != '"' && !(i == 0 && json[i] == '{') &&
+		    !(i + 1 == len && json[i] == '}'))
+			plain[n++] = json[i];
+	ckb_quote(dst, METRICS_BYTES, plain, n);
+}
+
+static int put_row(const struct log *l, struct libscols_table *table,
+		   const struct ckpt_entry *e)
+{
+	char step[24], when[CLI_TIME_BYTES], metrics[METRICS_BYTES] = "";
+	char size[CLI_SIZE_BYTES], stored[CLI_SIZE_BYTES];
+	char own[CLI_SIZE_BYTES], shared[CLI_SIZE_BYTES];
+
+	if (e->damage) {
+		const char *cells[COL_COUNT] = { e->name };
+
+		cells[COL_METRICS] = "damaged";
+		int rc = cli_row(table, cells, COL_COUNT);
+
+		cli_row_red(l->cli, table);
+		return rc;
+	}
+	snprintf(step, sizeof(step), "%" PRIu64, e->step);
+	if (e->metrics)
+		metrics_text(metrics, e->metrics);
+	const char *cells[COL_COUNT] = {
+		e->name, e->has_step ? step : NULL,
+		cli_time(when, e->created_ns), cli_size(size, e->bytes),
+		cli_size(stored, e->stored_bytes),
+		cli_size(own, e->own_bytes),
+		cli_size(shared, e->stored_bytes - e->own_bytes), metrics,
+	};
+
+	return cli_row(table, cells, COL_COUNT);
+}
+
+static int print_table(const struct log *l, size_t count)
+{
+	static const struct cli_column columns[COL_COUNT] = {
+		{ "NAME", false, false }, { "STEP", true, false },
+		{ "TIME", false, false }, { "SIZE", true, false },
+		{ "STORED", true, false }, { "OWN", true, false },
+		{ "SHARED", true, false }, { "METRICS", false, false },
+	};
+	struct libscols_table *table = cli_table(l->cli, "log", columns,
+						 COL_COUNT);
+	int rc = table ? 0 : CKPT_ENOMEM;
+
+	for (size_t i = 0; rc == 0 && i < count; i++)
+		rc = put_row(l, table, &l->list[i]);
+	if (rc < 0) {
+		scols_unref_table(table);
+		fprintf(stderr, "ckptfs log: out of memory\n");
+		return CLI_FAILED;
+	}
+	return cli_table_end(table);
+}
+
+static void put_json(struct cli_json *j, const struct ckpt_entry *e)
+{
+	bool ok = !e->damage;
+
+	cli_json_open(j, NULL, '{');
+	cli_json_text(j, "name", e->name);
+	cli_json_text(j, "damage", e->damage);
+	cli_json_uuid(j, "uuid", ok ? e->uuid : NULL);
+	if (ok && e->has_step)
+		cli_json_u64(j, "step", e->step);
+	else
+		cli_json_null(j, "step");
+	if (ok)
+		cli_json_time(j, "created", e->created_ns);
+	else
+		cli_json_null(j, "created");
+	cli_json_u64(j, "seq", e->seq);
+	cli_json_u64(j, "generation", e->generation);
+	cli_json_uuid(j, "parent", ok && e->has_parent ? e->parent : NULL);
+	cli_json_u64(j, "bytes", e->bytes);
+	cli_json_u64(j, "stored_bytes", e->stored_bytes);
+	cli_json_u64(j, "own_bytes", e->own_bytes);
+	cli_json_u64(j, "shared_bytes", e->stored_bytes - e->own_bytes);
+	cli_json_object(j, "metrics", e->metrics);
+	cli_json_close(j, '}');
+}
+
+static int print(struct log *l)
+{
+	size_t count = l->count;
+	struct cli_json j = { 0 };
+
+	if (l->has_limit)
+		count = (size_t)ckb_min_u64(count, l->limit);
+	for (size_t i = 0; i < count; i++) {
+		const struct ckpt_entry *e = &l->list[i];
+
+		l->bad = l->bad || e->damage;
+		if (e->damage)
+			fprintf(stderr, "ckptfs log: checkpoint '%s': %s\n",
+				e->name, e->damage);
+	}
+	if (!l->cli->json)
+		return count > 0 ? print_table(l, count) : CLI_OK;
+	cli_json_open(&j, NULL, '{');
+	cli_json_open(&j, "checkpoints", '[');
+	for (size_t i = 0; i < count; i++)
+		put_json(&j, &l->list[i]);
+	cli_json_close(&j, ']');
+	cli_json_close(&j, '}');
+	return cli_json_end(l->cli, &j);
+}
+
+/* ---- the command ---- */
+
+/* A run, all of them, one checkpoint, or a pattern. */
+static int load(struct log *l, struct ckpt_store *store,
+		const struct cli_place *place, struct ckpt_err *err)
+{
+	struct ckpt_entries_opts opts = {
+		.size = sizeof(opts), .flags = CKPT_ENTRIES_OWN,
+	};
+	CKB_CLEANUP(cli_names_fini) struct cli_names names = { 0 };
+	size_t kept = 0;
+	int rc = 0;
+
+	if (*place->path)
+		rc = cli_pick(store, place, true, NULL, &names, err);
+	if (rc == 0)
+		rc = ckpt_store_entries(store, &opts, keep, l, err);
+	if (rc == CKPT_ENOMEM)
+		return ckb_err_nomem(err);
+	/* both are in one order: that of the walk */
+	for (size_t i = 0, n = 0; *place->path && rc == 0 && i < l->count;
+	     i++) {
+		struct ckpt_entry e = l->list[i];
+		size_t at = n;
+
+		while (at < names.count && strcmp(names.list[at], e.name) != 0)
+			at++;
+		if (at < names.count) {
+			l->list[i] = l->list[kept];
+			l->list[kept++] = e;
+			n = at + 1;
+		}
+	}
+	if (*place->path && rc == 0) {
+		for (size_t i = kept; i < l->count; i++) {
+			free((char *)l->list[i].name);
+			free((char *)l->list[i].metrics);
+			free((char *)l->list[i].damage);
+		}
+		l->count = kept;
+	}
+	return rc;
+}
+
+static int parse_sort(struct log *l, const char *text)
+{
+	for (int i = 0; i < SORT_COUNT; i++)
+		if (strcmp(text, sort_names[i]) == 0) {
+			l->sort = (enum sort)i;
+			return CLI_OK;
+		}
+	return cli_usage(l->cli, "--sort is newest, name, step, time, size, "
+			 "stored or own, not '%s'", text);
+}
+
+static int parse(struct log *l, int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "limit", required_argument, NULL, 'n' },
+		{ "sort", required_argument, NULL, 's' },
+		{ "reverse", no_argument, NULL, 'r' }, CLI_SELECT_OPTIONS,
+		{ 0 },
+	};
+	int c, rc = CLI_OK;
+	char *end;
+
+	opterr = 0;
+	while (rc == CLI_OK &&
+	       (c = getopt_long(argc, argv, ":n:r", options, NULL)) != -1) {
+		if (c == 'n') {
+			l->limit = strtoull(optarg, &end, 10);
+			l->has_limit = true;
+			if (*optarg < '0' || *optarg > '9' || *end)
+				rc = cli_usage(l->cli, "--limit wants a whole "
+					       "number, not '%s'", optarg);
+		} else if (c == 's') {
+			rc = parse_sort(l, optarg);
+		} else if (c == 'r') {
+			l->reverse = true;
+		} else if (c == CLI_OPT_STEP || c == CLI_OPT_SINCE) {
+			rc = cli_select(l->cli, &l->select, c, optarg);
+		} else {
+			rc = cli_bad_option(l->cli, argv, c);
+		}
+	}
+	if (rc == CLI_OK && argc - optind != 1)
+		rc = cli_usage(l->cli, "one STORE[:RUN] is wanted, %d given",
+			       argc - optind);
+	return rc;
+}
+
+static int run_log(const struct cli *cli, int argc, char **argv)
+{
+	CKB_CLEANUP(log_fini) struct log l = { .cli = cli };
+	struct ckpt_store *store = NULL;
+	struct cli_place place;
+	struct ckpt_err err = { 0 };
+	int rc = parse(&l, argc, argv);
+
+	if (rc != CLI_OK)
+		return rc;
+	if (cli_place(argv[optind], &place, &err) < 0)
+		return cli_fail(cli, &err);
+	rc = cli_open(&place, CKPT_STORE_READONLY, &store, &err);
+	if (rc == 0)
+		rc = load(&l, store, &place, &err);
+	ckpt_store_close(store);
+	cli_place_fini(&place);
+	if (rc < 0)
+		return cli_fail(cli, &err);
+	if (l.count > 0)
+		qsort_r(l.list, l.count, sizeof(*l.list), in_order, &l);
+	rc = print(&l);
+	return rc == CLI_OK && l.bad ? CLI_DAMAGE : rc;
+}
+
+const struct cli_command cli_log = {
+	.name = "log",
+	.usage = "[OPTIONS] STORE[:RUN]",
+	.summary = "A table of checkpoints, newest first",
+	.help = CLI_SELECT_HELP
+		"  -n, --limit N    at most N of them\n"
+		"      --sort KEY   newest, name, step, time, size, stored or "
+		"own\n"
+		"  -r, --reverse    the other way round\n",
+	.run = run_log,
+};

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_stat.c - stat: what a store holds, and what that saves. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "cli/json.h"
+
+enum { COL_DTYPE, COL_TENSORS, COL_SIZE, COL_UNIQUE, COL_STORED, COL_DEDUP,
+       COL_CODEC, COL_COUNT };
+
+static double ratio(uint64_t whole, uint64_t part)
+{
+	return part ? (double)whole / (double)part : 1;
+}
+
+static const char *dtype_name(size_t i)
+{
+	return i == 0 ? "files" : ckpt_dtype_name((enum ckpt_dtype)i);
+}
+
+/* ---- for programs ---- */
+
+static void put_dtype(struct cli_json *j, const char *key, const char *name,
+		      const struct ckpt_usage_dtype *d)
+{
+	cli_json_open(j, key, '{');
+	if (name)
+		cli_json_text(j, "dtype", name);
+	cli_json_u64(j, "tensors", d->tensor_count);
+	cli_json_u64(j, "bytes", d->bytes);
+	cli_json_u64(j, "unique_bytes", d->unique_bytes);
+	cli_json_u64(j, "stored_bytes", d->stored_bytes);
+	cli_json_double(j, "dedup_ratio", ratio(d->bytes, d->unique_bytes));
+	cli_json_double(j, "codec_ratio", ratio(d->unique_bytes,
+						d->stored_bytes));
+	cli_json_close(j, '}');
+}
+
+static int print_json(const struct cli *cli, const uint8_t *uuid,
+		      const struct ckpt_usage *u, const struct statvfs *fs)
+{
+	struct cli_json j = { 0 };
+
+	cli_json_open(&j, NULL, '{');
+	cli_json_uuid(&j, "uuid", uuid);
+	cli_json_u64(&j, "checkpoints", u->checkpoint_count);
+	cli_json_u64(&j, "damaged", u->damaged_count);
+	cli_json_u64(&j, "tags", u->tag_count);
+	cli_json_u64(&j, "packs", u->pack_count);
+	cli_json_u64(&j, "pack_bytes", u->pack_bytes);
+	cli_json_u64(&j, "unused_packs", u->unused_pack_count);
+	cli_json_u64(&j, "unused_pack_bytes", u->unused_pack_bytes);
+	cli_json_u64(&j, "chunks", u->chunk_count);
+	cli_json_u64(&j, "duplicate_chunks", u->duplicate_count);
+	cli_json_u64(&j, "duplicate_bytes", u->duplicate_bytes);
+	put_dtype(&j, "total", NULL, &u->total);
+	cli_json_open(&j, "dtypes", '[');
+	for (size_t i = 0; i < CKPT_DTYPE_END; i++)
+		if (u->dtype[i].tensor_count > 0)
+			put_dtype(&j, NULL, dtype_name(i), &u->dtype[i]);
+	cli_json_close(&j, ']');
+	cli_json_u64(&j, "free_bytes", (uint64_t)fs->f_bavail * fs->f_frsize);
+	cli_json_u64(&j, "file_system_bytes",
+		     (uint64_t)fs->f_blocks * fs->f_frsize);
+	cli_json_close(&j, '}');
+	return cli_json_end(cli, &j);
+}
+
+/* ---- for people ---- */
+
+static int put_row(struct libscols_table *table, const char *name,
+		   const struct ckpt_usage_dtype *d)
+{
+	char count[24], dedup[24], codec[24], size[CLI_SIZE_BYTES];
+	char unique[CLI_SIZE_BYTES], stored[CLI_SIZE_BYTES];
+
+	snprintf(count, sizeof(count), "%" PRIu64, d->tensor_count);
+	snprintf(dedup, sizeof(dedup), "%.2f", ratio(d->bytes,
+						     d->unique_bytes));
+	snprintf(codec, sizeof(codec), "%.2f", ratio(d->unique_bytes,
+						     d->stored_bytes));
+	const char *cells[COL_COUNT] = {
+		name, count, cli_size(size, d->bytes),
+		cli_size(unique, d->unique_bytes),
+		cli_size(stored, d->stored_bytes), dedup, codec,
+	};
+
+	return cli_row(table, cells, COL_COUNT);
+}
+
+static int print_table(const struct cli *cli, const struct ckpt_usage *u)
+{
+	static const struct cli_column columns[COL_COUNT] = {
+		{ "DTYPE", false, false }, { "TENSORS", true, false },
+		{ "SIZE", true, false }, { "UNIQUE", true, false },
+		{ "STORED", true, false }, { "DEDUP", true, false },
+		{ "CODEC", true, false },
+	};
+	struct libscols_table *table = cli_table(cli, "dtypes", columns,
+						 COL_COUNT);
+	int rc = table ? 0 : CKPT_ENOMEM;
+
+	for (size_t i = 0; rc == 0 && i < CKPT_DTYPE_END; i++)
+		if (u->dtype[i].tensor_count > 0)
+			rc = put_row(table, dtype_name(i), &u->dtype[i]);
+	if (rc == 0)
+		rc = put_row(table, "all", &u->total);
+	if (rc == 0)
+		return cli_table_end(table);
+	scols_unref_table(table);
+	fprintf(stderr, "ckptfs stat: out of memory\n");
+	return CLI_FAILED;
+}
+
+static int print_text(const struct cli *cli, const struct ckpt_usage *u,
+		      const struct statvfs *fs)
+{
+	char a[CLI_SIZE_BYTES], b[CLI_SIZE_BYTES];
+
+	printf("checkpoints  %" PRIu64 ", %" PRIu64 " tags\n",
+	       u->checkpoint_count, u->tag_count);
+	if (u->damaged_count > 0)
+		printf("%sdamaged      %" PRIu64 "; ckptfs check tells "
+		       "more%s\n", cli_red(cli), u->damaged_count,
+		       cli_plain(cli));
+	printf("packs        %" PRIu64 ", %s", u->pack_count,
+	       cli_size(a, u->pack_bytes));
+	if (u->unused_pack_count > 0)
+		printf("; %" PRIu64 " of them, %s, used by no checkpoint",
+		       u->unused_pack_count,
+		       cli_size(b, u->unused_pack_bytes));
+	printf("\nchunks       %" PRIu64 "; %" PRIu64 " stored twice, %s\n",
+	       u->chunk_count, u->duplicate_count,
+	       cli_size(a, u->duplicate_bytes));
+	printf("free         %s of %s\n\n",
+	       cli_size(a, (uint64_t)fs->f_bavail * fs->f_frsize),
+	       cli_size(b, (uint64_t)fs->f_blocks * fs->f_frsize));
+	fflush(stdout);
+	return print_table(cli, u);
+}
+
+static int run_stat(const struct cli *cli, int argc, char **argv)
+{
+	static const struct option options[] = { { 0 } };
+	struct ckpt_store *store = NULL;
+	struct ckpt_usage u;
+	struct statvfs fs = { 0 };
+	struct cli_place place;
+	struct ckpt_err err = { 0 };
+	uint8_t uuid[CKPT_UUID_BYTES];
+	int c;
+
+	opterr = 0;
+	if ((c = getopt_long(argc, argv, ":", options, NULL)) != -1)
+		return cli_bad_option(cli, argv, c);
+	if (argc - optind != 1)
+		return cli_usage(cli, "one STORE is wanted, %d given",
+				 argc - optind);
+	if (cli_place(argv[optind], &place, &err) < 0)
+		return cli_fail(cli, &err);
+	if (place.has_path) {
+		cli_place_fini(&place);
+		return cli_usage(cli, "a whole STORE is wanted, not a place "
+				 "in it");
+	}
+	int rc = cli_open(&place, CKPT_STORE_READONLY, &store, &err);
+
+	if (rc == 0)
+		rc = ckpt_store_usage(store, &u, &err);
+	if (rc == 0 && statvfs(place.store, &fs) != 0)
+		rc = ckb_err_sys(&err, errno, "cannot ask for the free space "
+				 "of '%s'", place.store);
+	if (rc == 0)
+		memcpy(uuid, ckpt_store_uuid(store), sizeof(uuid));
+	ckpt_store_close(store);
+	cli_place_fini(&place);
+	if (rc < 0)
+		return cli_fail(cli, &err);
+	rc = cli->json ? print_json(cli, uuid, &u, &fs)
+		       : print_text(cli, &u, &fs);
+	return rc == CLI_OK && u.damaged_count > 0 ? CLI_DAMAGE : rc;
+}
+
+const struct cli_command cli_stat = {
+	.name = "stat",
+	.usage = "STORE",
+	.summary = "What a store holds, and what deduplication saves",
+	.help = "",
+	.run = run_stat,
+};

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * complete.c - what a shell may offer for the word being typed.
+ *
+ *	ckptfs complete WORD...
+ *
+ * WORDs are what follows `ckptfs` up to the cursor; the last, which may be
+ * empty, is to be completed. One candidate a line, whole words. A place
+ * STORE:PATH is completed from the store; files are the shell's own business.
+ * Never says a word on stderr, never fails, opens nothing for writing.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "tree/tree.h"
+
+#define OFFER_MAX 2000 /* more than anybody reads */
+
+static bool begins(const char *text, size_t len, const char *start)
+{
+	return strlen(start) <= len && memcmp(text, start, strlen(start)) == 0;
+}
+
+static void offer_commands(const char *word)
+{
+	for (size_t i = 0; cli_commands[i]; i++)
+		if (begins(cli_commands[i]->name,
+			   strlen(cli_commands[i]->name), word))
+			puts(cli_commands[i]->name);
+	for (size_t i = 0; i < 2; i++) {
+		static const char *const more[] = { "--help", "--version" };
+
+		if (*word == '-' && begins(more[i], strlen(more[i]), word))
+			puts(more[i]);
+	}
+}
+
+static void offer_options(const char *command, const char *word)
+{
+	const char *texts[2] = { "", cli_common_help };
+
+	for (size_t i = 0; cli_commands[i]; i++)
+		if (strcmp(cli_commands[i]->name, command) == 0)
+			texts[0] = cli_commands[i]->help;
+	for (size_t i = 0; i < 2; i++) {
+		const char *at = texts[i], *option;
+		size_t len;
+
+		while (cli_next_option(&at, &option, &len))
+			if (begins(option, len, word))
+				printf("%.*s%s\n", (int)len, option,
+				       option[len] == '=' ? "=" : "");
+	}
+}
+
+static void offer_values(const char *word)
+{
+	static const char *const colors[] = { "auto", "always", "never" };
+
+	for (size_t i = 0; i < 3; i++)
+		if (begins(colors[i], strlen(colors[i]), word))
+			printf("--color=%s\n", colors[i]);
+}
+
+/* ---- places ---- */
+
+/* @left: the store as it was typed, with its ':'. */
+static void offer_in(struct ckv_tree *tree, const char *left,
+		     const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	size_t dir_len = slash ? (size_t)(slash - path) : 0;
+	CKB_FREE char *dir = strndup(path, dir_len);
+	const char *word = slash ? slash + 1 : path;
+	struct ckv_node *node = NULL;
+	struct ckv_list *list = NULL;
+	size_t offered = 0;
+
+	if (!dir || ckv_resolve(tree, dir, &node, NULL) < 0)
+		return;
+	if (ckv_list_new(node, &list, NULL) < 0)
+		list = NULL;
+	for (size_t i = 0; list && offered < OFFER_MAX &&
+	     i < ckv_list_count(list); i++) {
+		const char *name = ckv_list_name(list, i);
+
+		if (!begins(name, strlen(name), word) ||
+		    strcmp(name, "README.txt") == 0)
+			continue;
+		printf("%s%.*s%s%s%s\n", left, (int)dir_len, path,
+		       slash ? "/" : "", name,
+		       ckv_list_is_folder(list, i) ? "/" : "");
+		offered++;
+	}
+	ckv_list_free(list);
+	ckv_put(node);
+}
+
+struct tags {
+	const char *left, *word;
+};
+
+static int offer_tag(void *ctx, const struct ckpt_tag *t)
+{
+	const struct tags *o = ctx;
+
+	if (t->checkpoint && begins(t->name, strlen(t->name), o->word))
+		printf("%s@%s\n", o->left, t->name);
+	return 0;
+}
+
+static void offer_place(const char *word)
+{
+	struct ckpt_store_opts opts = { .size = sizeof(opts),
+					.flags = CKPT_STORE_READONLY };
+	struct ckpt_store *store = NULL;
+	struct ckv_tree *tree = NULL;
+	struct cli_place place;
+
+	if (cli_place(word, &place, NULL) < 0)
+		return;
+	/* what was typed after the ':', its last '/' too */
+	const char *path = word + (*word == ':' ? 1
+				   : strlen(place.store) + 1);
+	CKB_FREE char *left = place.has_path
+				      ? strndup(word, (size_t)(path - word))
+				      : NULL;
+
+	if (left && ckpt_store_open(place.store, &opts, &store, NULL) == 0) {
+		if (*path == '@' && !strchr(path, '/'))
+			(void)!ckpt_tag_list(store, offer_tag,
+					     &(struct tags){ left, path + 1 },
+					     NULL);
+		else if (ckv_tree_new(store, &tree, NULL) == 0)
+			offer_in(tree, left, path);
+	}
+	ckv_tree_free(tree);
+	ckpt_store_close(store);
+	cli_place_fini(&place);
+}
+
+static int run_complete(const struct cli *cli, int argc, char **argv)
+{
+	(void)cli;
+	if (argc < 2)
+		return CLI_OK;
+	const char *word = argv[argc - 1];
+
+	if (argc == 2)
+		offer_commands(word);
+	else if (begins(word, strlen(word), "--color="))
+		offer_values(word + strlen("--color="));
+	else if (*word == '-')
+		offer_options(argv[1], word);
+	else if (strchr(word, ':'))
+		offer_place(word);
+	return CLI_OK;
+}
+
+const struct cli_command cli_complete = {
+	.name = "complete",
+	.usage = "WORD...",
+	.summary = "What a shell may offer for the last WORD",
+	.help = "",
+	.run = run_complete,
+};

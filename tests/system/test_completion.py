@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completion as the shells do it: bash's own variables, a real function call;
+zsh and fish where they are installed."""
+import os
+import shutil
+import subprocess
+
+from ckptest import *
+
+import numpy as np
+import safetensors.numpy
+
+SCRIPTS = ROOT / "contrib/completions"
+# What bash sets for a line with the cursor at its end: words are cut at its
+# COMP_WORDBREAKS, quotes kept, which python does here by the same rule.
+DRIVER = r"""
+source "$1"; shift
+COMP_LINE=$1; COMP_POINT=${#1}; shift
+COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_ckptfs
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+def bash_words(line):
+    """bash's splitting: at blanks, and at : and = which are words too."""
+    words, word, glued = [], "", False
+    for c in line:
+        if c == " ":
+            if word:
+                words.append(word)
+            word, glued = "", False
+        elif c in ":=":
+            if word and word[-1] not in ":=":
+                words.append(word)
+                word = ""
+            word += c
+        else:
+            if word and word[-1] in ":=":
+                words.append(word)
+                word = ""
+            word += c
+    if line.endswith((":", "=")):
+        words.append(word)
+        word = ""
+    words.append(word)
+    return words
+
+
+def bash(line):
+    p = subprocess.run(
+        ["bash", "--norc", "-c", DRIVER, "bash", SCRIPTS / "ckptfs.bash",
+         line, *bash_words(line)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    equal(p.stderr, b"", f"bash says nothing at {line!r}")
+    return p.stdout.decode().split("\n")[:-1]
+
+
+def in_bash(store, tmp):
+    if not shutil.which("bash"):
+        print("bash is not installed: its completion is skipped")
+        return
+    def typed(text):
+        return f"{PROGRAM} {text}"
+    check("import" in bash(typed("")), "commands")
+    equal(bash(typed("lo")), ["log"], "a command")
+    equal(bash(typed("log --li")), ["--limit"], "an option")
+    check("-r" in bash(typed("rm -")), "short options")
+    equal(bash(typed("log --color=a")), ["auto", "always"], "a value")
+    equal(bash(typed(f"ls {store}:r")), ["run/"], "a run")
+    equal(bash(typed(f"ls {store}:run/1")), ["run/1/", "run/10/"],
+          "checkpoints")
+    check("run/" in bash(typed(f"ls {store}:")), "an empty path")
+    equal(bash(typed(f"cat {store}:run/1/model/h/0/w.n")),
+          ["run/1/model/h/0/w.npy"], "a tensor")
+    equal(bash(typed(f"ls {store}:@b")), ["@best"], "a tag")
+    equal(bash(typed(f"mv {store}:run/1 {store}:run/10/m")),
+          ["run/10/model/"], "the second place")
+    equal(bash(typed(f"ls {tmp}/with:colon:a/")), ["a/b:c/"],
+          "a store and a name with colons")
+    equal(bash(typed(f"ls {tmp}/nowhere:x")), [""], "no store")
+    equal(bash(typed(f"ls {store}:nope/x")), [""], "nothing there")
+
+
+def in_zsh(store):
+    """Needs a terminal of its own: the function alone, compadd replaced."""
+    zsh = shutil.which("zsh")
+    if not zsh:
+        print("zsh is not installed: its completion is skipped")
+        return
+    script = (f"compadd() {{ while [[ $1 != -- ]]; do shift; done; shift; "
+              f"print -l -- $@ }}; _files() {{ print files }}; "
+              f"words=({PROGRAM} ls {store}:run/1); CURRENT=3; "
+              f"source {SCRIPTS}/_ckptfs")
+    p = subprocess.run([zsh, "-f", "-c", script], stdout=subprocess.PIPE)
+    equal(p.stdout.decode().split(), [f"{store}:run/1/", f"{store}:run/10/"],
+          "zsh: checkpoints")
+
+
+def in_fish(store):
+    fish = shutil.which("fish")
+    if not fish:
+        print("fish is not installed: its completion is skipped")
+        return
+    env = dict(os.environ, PATH=f"{os.path.dirname(PROGRAM)}:"
+                                f"{os.environ['PATH']}")
+    p = subprocess.run(
+        [fish, "-N", "-c", f"source {SCRIPTS}/ckptfs.fish; "
+         f"complete -C 'ckptfs ls {store}:run/1'"],
+        stdout=subprocess.PIPE, env=env)
+    equal([w.split("\t")[0] for w in p.stdout.decode().split("\n") if w],
+          [f"{store}:run/1/", f"{store}:run/10/"], "fish: checkpoints")
+
+
+def never_loud(store, tmp):
+    """Whatever is typed, `complete` exits 0 and says nothing on stderr."""
+    shutil.copytree(store, tmp / "hurt")
+    (tmp / "hurt/checkpoints/run/1").write_bytes(b"rubbish")
+    for argv in ([], [""], ["nope", ""], ["ls", f"{tmp}/hurt:run/1/m"],
+                 ["ls", f"{tmp}/hurt:run/"], ["ls", ":"], ["ls", "::"],
+                 ["ls", "/:"], ["ls", f"{store}:../"], ["--json", "x"],
+                 ["ls", f"{store}:@"], ["ls", b"\xff\xfe:".decode(
+                     errors="surrogateescape")], ["ls", f"{store}:\n"]):
+        p = run("complete", *argv, ok=False)
+        equal((p.returncode, p.stderr), (0, b""), f"complete {argv}")
+
+
+def main():
+    with folder() as tmp:
+        store = new_store(tmp)
+        safetensors.numpy.save_file({"h.0.w": np.zeros(3, np.float32)},
+                                    tmp / "m.safetensors")
+        for name in ("run/1", "run/10", "other/2"):
+            run("import", tmp / "m.safetensors", f"{store}:{name}")
+        run("tag", f"{store}:run/1", "best")
+        run("init", tmp / "with:colon")
+        run("import", tmp / "m.safetensors", f"{tmp}/with:colon:a/b:c")
+        in_bash(store, tmp)
+        in_zsh(store)
+        in_fish(store)
+        never_loud(store, tmp)
+    done()
+
+
+main()
