@@ -66,34 +66,54 @@ static void offer_values(const char *word)
 
 /* ---- places ---- */
 
-/* @left: the store as it was typed, with its ':'. */
-static void offer_in(struct ckv_tree *tree, const char *left,
-		     const char *path)
+struct typed {
+	const char *left;      /* the store, with its ':' */
+	const char *path;      /* all of what follows */
+	size_t dir_len;        /* of it, without the last '/' */
+	const char *word;      /* behind that '/' */
+	size_t offered;
+	bool links;            /* latest and newest mean something */
+};
+
+static void offer(struct typed *t, const char *name, bool folder)
 {
-	const char *slash = strrchr(path, '/');
-	size_t dir_len = slash ? (size_t)(slash - path) : 0;
-	CKB_FREE char *dir = strndup(path, dir_len);
-	const char *word = slash ? slash + 1 : path;
+	if (!begins(name, strlen(name), t->word) || t->offered++ >= OFFER_MAX)
+		return;
+	printf("%s%.*s%s%s%s\n", t->left, (int)t->dir_len, t->path,
+	       t->word == t->path ? "" : "/", name, folder ? "/" : "");
+}
+
+/* Runs and checkpoints are folders, both. */
+static int offer_name(void *ctx, const char *name, bool is_run)
+{
+	struct typed *t = ctx;
+
+	t->links = t->links || !is_run;
+	offer(t, name, true);
+	return 0;
+}
+
+static void offer_in(struct ckpt_store *store, struct ckv_tree *tree,
+		     struct typed *t)
+{
+	CKB_FREE char *dir = strndup(t->path, t->dir_len);
 	struct ckv_node *node = NULL;
 	struct ckv_list *list = NULL;
-	size_t offered = 0;
 
+	/* a run: names alone, so that no manifest is opened */
+	if (dir && ckpt_store_list(store, dir, offer_name, t, NULL) == 0) {
+		if (t->links) {
+			offer(t, "latest", true);
+			offer(t, "newest", true);
+		}
+		return;
+	}
 	if (!dir || ckv_resolve(tree, dir, &node, NULL) < 0)
 		return;
 	if (ckv_list_new(node, &list, NULL) < 0)
 		list = NULL;
-	for (size_t i = 0; list && offered < OFFER_MAX &&
-	     i < ckv_list_count(list); i++) {
-		const char *name = ckv_list_name(list, i);
-
-		if (!begins(name, strlen(name), word) ||
-		    strcmp(name, "README.txt") == 0)
-			continue;
-		printf("%s%.*s%s%s%s\n", left, (int)dir_len, path,
-		       slash ? "/" : "", name,
-		       ckv_list_is_folder(list, i) ? "/" : "");
-		offered++;
-	}
+	for (size_t i = 0; list && i < ckv_list_count(list); i++)
+		offer(t, ckv_list_name(list, i), ckv_list_is_folder(list, i));
 	ckv_list_free(list);
 	ckv_put(node);
 }
@@ -118,6 +138,7 @@ static void offer_place(const char *word)
 	struct ckpt_store *store = NULL;
 	struct ckv_tree *tree = NULL;
 	struct cli_place place;
+	struct typed t = { 0 };
 
 	if (cli_place(word, &place, NULL) < 0)
 		return;
@@ -128,13 +149,19 @@ static void offer_place(const char *word)
 				      ? strndup(word, (size_t)(path - word))
 				      : NULL;
 
+	const char *slash = strrchr(path, '/');
+
+	t.left = left;
+	t.path = path;
+	t.dir_len = slash ? (size_t)(slash - path) : 0;
+	t.word = slash ? slash + 1 : path;
 	if (left && ckpt_store_open(place.store, &opts, &store, NULL) == 0) {
 		if (*path == '@' && !strchr(path, '/'))
 			(void)!ckpt_tag_list(store, offer_tag,
 					     &(struct tags){ left, path + 1 },
 					     NULL);
 		else if (ckv_tree_new(store, &tree, NULL) == 0)
-			offer_in(tree, left, path);
+			offer_in(store, tree, &t);
 	}
 	ckv_tree_free(tree);
 	ckpt_store_close(store);

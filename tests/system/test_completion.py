@@ -2,6 +2,7 @@
 """Completion as the shells do it: bash's own variables, a real function call;
 zsh and fish where they are installed."""
 import os
+import pty
 import shutil
 import subprocess
 
@@ -76,10 +77,35 @@ def in_bash(store, tmp):
     equal(bash(typed(f"ls {store}:@b")), ["@best"], "a tag")
     equal(bash(typed(f"mv {store}:run/1 {store}:run/10/m")),
           ["run/10/model/"], "the second place")
-    equal(bash(typed(f"ls {tmp}/with:colon:a/")), ["a/b:c/"],
+    equal(bash(typed(f"ls {tmp}/with:colon:a/b")), ["a/b:c/"],
           "a store and a name with colons")
     equal(bash(typed(f"ls {tmp}/nowhere:x")), [""], "no store")
     equal(bash(typed(f"ls {store}:nope/x")), [""], "nothing there")
+
+
+def in_a_terminal(store):
+    """Readline itself: TAB completes, Enter runs what it made of the line."""
+    if not shutil.which("bash"):
+        return
+    env = dict(os.environ, TERM="dumb", PS1="$ ", NO_COLOR="1",
+               PATH=f"{os.path.dirname(PROGRAM)}:{os.environ['PATH']}")
+    child, fd = pty.fork()
+    if child == 0:
+        os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], env)
+    os.write(fd, f"source {SCRIPTS}/ckptfs.bash\n".encode())
+    os.write(fd, f"ckptfs log --js\t {store}:oth\t\nexit\n".encode())
+    said = b""
+    while True:
+        try:
+            part = os.read(fd, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        said += part
+    os.waitpid(child, 0)
+    check(b'{"checkpoints": [{"name": "other/2"' in said,
+          f"TAB in a terminal: {said!r}")
 
 
 def in_zsh(store):
@@ -136,6 +162,7 @@ def main():
         run("init", tmp / "with:colon")
         run("import", tmp / "m.safetensors", f"{tmp}/with:colon:a/b:c")
         in_bash(store, tmp)
+        in_a_terminal(store)
         in_zsh(store)
         in_fish(store)
         never_loud(store, tmp)

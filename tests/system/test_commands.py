@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The everyday commands: show, log, rm, mv, cp, tag, stat; patterns, --json.
+
+JSON is read by Python's own parser and held against ckptfs-json(5), whose list
+of keys is read from the page; sums are done by hand from what was imported.
+"""
+import json
+import os
+import re
+import sqlite3
+
+from ckptest import *
+
+import numpy as np
+import safetensors.numpy
+
+HOSTILE = ['q"uote\\back', "täb", "a b", "[x]*?", "-rf", "'", "$(id)", "日本",
+           "%41", "{}", "x" * 255]
+
+
+def model(path, n):
+    """shared: 4,000 bytes in all; own: 800 bytes that only this one has."""
+    safetensors.numpy.save_file(
+        {"shared": np.arange(1000, dtype=np.float32),
+         "h.0.own": np.full(100, n, dtype=np.int64)}, path)
+
+
+def fill(tmp):
+    store = new_store(tmp)
+    for n in range(1, 5):
+        model(tmp / "m.safetensors", n)
+        run("import", "--step", str(n * 100), tmp / "m.safetensors",
+            f"{store}:run/{n}")
+    return store
+
+
+def loads(p, what):
+    try:
+        return json.loads(p.stdout)
+    except ValueError as e:
+        check(False, f"{what}: no JSON: {e}: {p.stdout!r:.300}")
+        return {}
+
+
+def log(store, *args):
+    return [c["name"] for c in
+            loads(run("log", "--json", *args, store), args)["checkpoints"]]
+
+
+# ---- keys and types, from the man page ----
+
+def page():
+    """{command: {path: "texts or null"}} of ckptfs-json(5)."""
+    out, command, key = {}, None, None
+    for line in (ROOT / "contrib/man/ckptfs-json.5").read_text().splitlines():
+        if line.startswith(".Ss "):
+            command = out.setdefault(line[4:], {})
+        elif line.startswith(".It Li "):
+            key = line[7:].strip('"')
+        elif line.startswith(".It "):
+            key = None
+        elif key and not line.startswith("."):
+            first, *rest = key.split(", ")
+            stem = first[:max(first.rfind("."), -1) + 1]
+            for path in [first, *(stem + r for r in rest)]:
+                command.setdefault(path, []).append(line)
+            key = None
+    return out
+
+
+TYPES = {"number": (int, float), "text": str, "list": list, "object": dict,
+         "null": type(None), "true": bool, "false": bool}
+
+
+def fits(value, says):
+    words = set(re.findall(r"number|text|list|object|null|true|false", says))
+    for name in words:
+        if isinstance(value, TYPES[name]) and not (
+                name == "number" and isinstance(value, bool)):
+            return True
+    return False
+
+
+def against_page(command, value, where="", keys=None):
+    """Every key is on the page, with its type; free objects are not entered."""
+    keys = keys or page()[command]
+    for k, v in value.items():
+        path = where + k
+        if not check(path in keys, f"{command}: key {path} is not in "
+                                   "ckptfs-json(5)"):
+            continue
+        check(any(fits(v, s) for s in keys[path]),
+              f"{command}: {path} is {v!r:.60}, the page says {keys[path]}")
+        below = [p for p in keys if p.startswith((f"{path}.", f"{path}[]."))]
+        if isinstance(v, dict) and below:
+            against_page(command, v, f"{path}.", keys)
+        for e in v if isinstance(v, list) else []:
+            if isinstance(e, dict):
+                against_page(command, e, f"{path}[].", keys)
+
+
+def all_json(store, tmp):
+    model(tmp / "m.safetensors", 9)
+    calls = [
+        ["init", tmp / "other"],
+        ["import", tmp / "m.safetensors", f"{store}:json/1"],
+        ["tag", f"{store}:json/1", "keep"], ["tag", "-l", store],
+        ["ls", "-R", store], ["ls", f"{store}:json/1/model"],
+        ["log", store], ["stat", store], ["show", f"{store}:json/1"],
+        ["show", f"{store}:json/1/model"],
+        ["show", f"{store}:json/1/model/shared"],
+        ["show", f"{store}:json/1/@orig"],
+        ["check", store], ["reindex", store],
+        ["export", f"{store}:json/1", tmp / "json-out"],
+        ["cp", "--metrics", '{"loss": [1, {"x": null}]}',
+         f"{store}:json/1", f"{store}:json/2"],
+        ["log", f"{store}:json"], ["show", f"{store}:json/2"],
+        ["mv", f"{store}:json/2", f"{store}:json/3"],
+        ["tag", "-d", store, "keep"],
+        ["rm", "-n", f"{store}:json/3"], ["rm", "-r", f"{store}:json"],
+    ]
+    seen = {}
+    for argv in calls:
+        got = loads(run(argv[0], "--json", *argv[1:]), argv)
+        seen.setdefault(argv[0], []).append(got)
+    for command, values in seen.items():
+        for v in values:
+            if command == "show" and "tensors" in v:
+                for t in v["tensors"]:
+                    against_page(command, t)
+                continue
+            check(v, f"{command} --json says something")
+            against_page(command, v)
+    missing = set(page()) - set(seen)
+    equal(missing, set(), "every command of the page was called")
+    equal(seen["show"][-1]["metrics"], {"loss": [1, {"x": None}]},
+          "metrics come back")
+
+
+def hostile(tmp):
+    """Names that would break a table, a shell or JSON."""
+    store = new_store(tmp, "hostile")
+    tensors = {n: np.zeros(2, np.float32)
+               for n in ['"', "\\", "\n", "\x1b[31m", "\x7f", "é", "", "a/b",
+                         "\u2028", "x" * 300]}
+    safetensors.numpy.save_file(tensors, tmp / "h.safetensors",
+                                metadata={'"k\n': "\\v\x01"})
+    for n in HOSTILE:
+        run("import", "-q", tmp / "h.safetensors", f"{store}:{n}")
+    equal(sorted(log(store)), sorted(HOSTILE), "log names them all")
+    for n in HOSTILE:
+        got = loads(run("show", "--json", f"{store}:{n}"), n)
+        equal(got.get("name"), n, "show --json gives the name")
+        tags = loads(run("tag", "--json", f"{store}:{n}", n), n) \
+            if n[0] not in "-" and len(n) < 200 else {"tag": n}
+        equal(tags.get("tag"), n, "tag --json gives the tag")
+    got = loads(run("show", "--json", f"{store}:{HOSTILE[0]}/model"), "item")
+    equal(sorted(t["name"] for t in got["tensors"]), sorted(tensors),
+          "tensor names come back")
+    for argv in (["log", store], ["tag", "-l", store], ["stat", store],
+                 ["show", f"{store}:%41"], ["show", f"{store}:%41/model"]):
+        out = run(*argv).stdout
+        check(b"\x1b" not in out and b"\x7f" not in out,
+              f"{argv[0]} prints no control bytes: {out!r:.200}")
+    run("ls", "--json", "-R", store)
+    # a name is itself before it is a pattern
+    run("rm", "-f", f"{store}:[x]*?")
+    equal(len(log(store)), len(HOSTILE) - 1, "one was removed")
+    run("rm", "-f", "--", f"{store}:-rf")
+
+
+# ---- the commands ----
+
+def logs(store):
+    equal(log(store), [f"run/{n}" for n in (4, 3, 2, 1)], "newest first")
+    equal(log(store, "-r"), [f"run/{n}" for n in (1, 2, 3, 4)], "reversed")
+    equal(log(store, "-n", "2"), ["run/4", "run/3"], "limit")
+    equal(log(store, "--sort", "name"), [f"run/{n}" for n in (1, 2, 3, 4)],
+          "by name")
+    equal(log(store, "--step", "200:300"), ["run/3", "run/2"], "steps")
+    equal(log(store, "--step", ":100"), ["run/1"], "up to a step")
+    equal(log(store, "--step", "400:"), ["run/4"], "from a step")
+    equal(log(store, "--step", "300"), ["run/3"], "one step")
+    equal(len(log(store, "--since", "1h")), 4, "since an hour")
+    equal(log(store, "--since", "2099-01-01"), [], "since a date to come")
+    equal(log(f"{store}:run/[12]"), ["run/2", "run/1"], "a pattern")
+    equal(log(f"{store}:run"), log(store), "a run")
+    rows = loads(run("log", "--json", store), "log")["checkpoints"]
+    for r in rows:
+        # 4,000 shared and 800 own; the kept header is equal in all
+        equal((r["own_bytes"], r["step"]), (800, int(r["name"][4:]) * 100),
+              f"own bytes of {r['name']}")
+        equal(r["bytes"], r["stored_bytes"], "raw codec: stored as it is")
+        equal(r["shared_bytes"], r["stored_bytes"] - 800, "shared bytes")
+    text = run("log", store).stdout.decode()
+    check(text.startswith("NAME") and "run/4" in text, f"a table: {text}")
+    check("\x1b" not in text, "no colour into a pipe")
+    check("\x1b[1m" in run("log", "--color=always", store).stdout.decode(),
+          "--color=always")
+    env = dict(os.environ, NO_COLOR="1")
+    check("\x1b" not in run("log", "--color=auto", store, env=env)
+          .stdout.decode(), "NO_COLOR")
+
+
+def shows(store):
+    text = run("show", f"{store}:run/latest").stdout.decode()
+    for word in ("run/4", "400", "I64 x 1", "F32 x 1", "800 B its own"):
+        check(word in text, f"show says {word!r}: {text}")
+    same = run("cat", f"{store}:run/1/model/h/0/own.txt").stdout
+    for name in ("h.0.own", "h/0/own", "h/0/own.npy", "h/0/own.txt"):
+        equal(run("show", f"{store}:run/1/model/{name}").stdout, same,
+              f"show of {name} is its .txt")
+    got = loads(run("show", "--json", f"{store}:run/1/model/h"), "folder")
+    equal([t["name"] for t in got["tensors"]], ["h.0.own"], "a folder")
+    got = loads(run("show", "--json", f"{store}:run/3/model/h.0.own"), "t")
+    equal((got["shape"], got["statistics"]["min"], got["statistics"]["mean"]),
+          ([100], 3, 3), "a tensor's facts")
+
+
+def stats(store):
+    got = loads(run("stat", "--json", store), "stat")
+    equal((got["checkpoints"], got["packs"], got["duplicate_chunks"]),
+          (4, 4, 0), "stat counts")
+    by = {d["dtype"]: d for d in got["dtypes"]}
+    equal((by["F32"]["bytes"], by["F32"]["unique_bytes"],
+           by["F32"]["dedup_ratio"]), (16000, 4000, 4), "F32 is shared")
+    equal((by["I64"]["bytes"], by["I64"]["unique_bytes"]), (3200, 3200),
+          "I64 is not")
+
+
+def edits(store):
+    run("tag", f"{store}:run/1", "best")
+    p = run("rm", f"{store}:run/1", ok=False)
+    check("'best'" in one_sentence(p, "rm of a tagged one"), "names the tag")
+    run("mv", f"{store}:run/1", f"{store}:a/b/c")
+    equal(run("show", f"{store}:@best").stdout.split()[1], b"a/b/c",
+          "a tag follows")
+    got = run("cat", "--tensor", "h.0.own", f"{store}:@best/model").stdout
+    equal(got, np.full(100, 1, np.int64).tobytes(), "@TAG/ITEM")
+    run("cp", "--step", "7", f"{store}:@best", f"{store}:fork")
+    run("rm", "-f", f"{store}:a/b/c")
+    check(not (store / "checkpoints/a").exists(), "empty runs go")
+    equal(loads(run("tag", "-l", "--json", store), "tags"), {"tags": []},
+          "its tag is gone")
+    equal(run("cat", "--tensor", "h.0.own", f"{store}:fork").stdout,
+          np.full(100, 1, np.int64).tobytes(), "the fork has the bytes")
+    run("mv", f"{store}:run/[23]", f"{store}:fork", f"{store}:kept/")
+    equal(log(store, "--sort", "name"),
+          ["kept/2", "kept/3", "kept/fork", "run/4"], "many into a run")
+    p = run("rm", "-n", f"{store}:kept/*", "--step", "200:")
+    equal(p.stdout, b"would remove kept/2\nwould remove kept/3\n", "rm -n")
+    equal(len(log(store)), 4, "rm -n removes nothing")
+    run("rm", "-r", f"{store}:kept", "--step", "300")
+    equal(log(store, "--sort", "name"), ["kept/2", "kept/fork", "run/4"],
+          "rm -r --step")
+    equal(run("check", "--full", store).returncode, 0, "all is well")
+    equal(run("check", f"{store}:kept/*").stdout.split()[0], b"2",
+          "check of a pattern")
+    equal(run("ls", f"{store}:kept/[!2]*").stdout, b"kept/fork/\n",
+          "ls of a pattern")
+
+
+def exports(store, tmp):
+    out = tmp / "patterns"
+    p = run("export", f"{store}:run/*", out, ok=False)
+    check("no folder" in one_sentence(p, "export to nowhere"), "says why")
+    out.mkdir()
+    run("export", f"{store}:run/[34]", out)
+    equal(sorted(os.listdir(out)), ["3", "4"], "export of a pattern")
+    equal(np.load(out / "3/model/h/0/own.npy").tolist(), [3] * 100,
+          "exported bytes")
+
+
+def mistakes(store, tmp):
+    run("init", tmp / "second")
+    run("tag", f"{store}:run/1", "held")
+    before = log(store)
+    wrong = [
+        (2, ["show", store], "STORE:CKPT"),
+        (2, ["show"], "wanted"),
+        (1, ["show", f"{store}:run"], "is a run"),
+        (1, ["show", f"{store}:run/9"], "'9'"),
+        (1, ["show", f"{store}:run/1/modle"], "modle"),
+        (1, ["show", f"{store}:run/1/model/nope"], "nope"),
+        (2, ["log", "--step", "x", store], "'x'"),
+        (2, ["log", "--step", "5:3", store], "'5:3'"),
+        (2, ["log", "--since", "soon", store], "'soon'"),
+        (2, ["log", "--sort", "age", store], "'age'"),
+        (2, ["log", "--limit", "-1", store], "'-1'"),
+        (2, ["log", "--lmit", "3", store], "did you mean '--limit'"),
+        (2, ["log", "--color=red", store], "'red'"),
+        (2, ["lgo", store], "did you mean 'log'"),
+        (2, ["xyzzy", store], "no command 'xyzzy'"),
+        (1, ["log", f"{store}:nope"], "nope"),
+        (1, ["log", f"{store}:nope*"], "quotes"),
+        (2, ["rm"], "wanted"),
+        (1, ["rm", store], "no checkpoint"),
+        (1, ["rm", f"{store}:run"], "-r"),
+        (1, ["rm", f"{store}:run/2", f"{store}:nope"], "nope"),
+        (1, ["rm", f"{store}:x*"], "quotes"),
+        (1, ["rm", f"{store}:run/1"], "'held'"),
+        (1, ["rm", f"{store}:../ckptfs.json"], "ckptfs.json"),
+        (1, ["rm", f"{tmp}/nowhere:x"], "nowhere"),
+        (2, ["mv", f"{store}:run/1"], "STORE:TO"),
+        (1, ["mv", f"{store}:run/1", f"{store}:run/2"], "exists"),
+        (1, ["mv", f"{store}:run/1", f"{store}:run"], "is a run"),
+        (1, ["mv", f"{store}:run/1", f"{store}:run/2/x"], "run/2"),
+        (1, ["mv", f"{store}:run/*", f"{store}:new"], "new/"),
+        (1, ["mv", f"{store}:run/1", f"{tmp}/second:x"], "two stores"),
+        (1, ["mv", f"{store}:run/1", f"{store}:a//b"], "a//b"),
+        (1, ["mv", f"{store}:run/1", store], "names no checkpoint"),
+        (1, ["cp", f"{store}:run/1", f"{store}:run/2"], "exists"),
+        (1, ["cp", f"{store}:run/9", f"{store}:x"], "run/9"),
+        (1, ["cp", "--metrics", "[1]", f"{store}:run/1", f"{store}:x"],
+         "metrics"),
+        (2, ["cp", "--step", "x", f"{store}:run/1", f"{store}:x"], "'x'"),
+        (2, ["tag", store, "t"], "lacks"),
+        (2, ["tag", "-l", f"{store}:run/1"], "whole STORE"),
+        (1, ["tag", f"{store}:run/1", "a/b"], "a/b"),
+        (1, ["tag", f"{store}:run", "t"], "run"),
+        (1, ["tag", "-d", store, "nope"], "nope"),
+        (1, ["ls", f"{store}:@nope"], "nope"),
+        (2, ["stat", f"{store}:run/1"], "whole STORE"),
+        (1, ["stat", tmp], "not a ckptfs store"),
+        (1, ["check", f"{store}:z*"], "quotes"),
+        (1, ["export", f"{store}:z*", tmp], "quotes"),
+        (1, ["ls", f"{store}:z*"], "quotes"),
+    ]
+    for code, argv, word in wrong:
+        p = run(*argv, ok=False)
+        text = one_sentence(p, " ".join(map(str, argv)))
+        equal(p.returncode, code, f"exit code of {argv}")
+        check(word in text, f"{argv} says {word!r}: {text}")
+        equal(p.stdout, b"", f"{argv} prints nothing")
+    equal(log(store), before, "mistakes change nothing")
+    equal(os.listdir(store / "staging"), [], "mistakes leave no staging")
+    run("tag", "-d", store, "held")
+
+
+def damage(store):
+    """Exit code 3, the rest still shown, and it can be removed."""
+    file = store / "checkpoints/run/2"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:5000])
+    p = run("log", "--json", store, ok=False)
+    equal(p.returncode, 3, "log of a damaged one")
+    rows = {r["name"]: r for r in loads(p, "log")["checkpoints"]}
+    check(rows["run/2"]["damage"] and rows["run/1"]["damage"] is None,
+          "it is said which")
+    check("run/2" in one_sentence(p, "log of a damaged one"), "on stderr too")
+    equal(run("stat", store, ok=False).returncode, 3, "stat")
+    equal(run("show", f"{store}:run/2", ok=False).returncode, 3, "show")
+    file.write_bytes(whole)
+    equal(len(log(store)), 4, "healed")
+
+
+def index(store):
+    """With the index gone, or telling lies, the same table."""
+    want = run("log", "--json", store).stdout
+    (store / "index.db").unlink()
+    for end in ("-wal", "-shm"):
+        (store / f"index.db{end}").unlink(missing_ok=True)
+    equal(run("log", "--json", store).stdout, want, "without an index")
+    run("reindex", store)
+    equal(run("log", "--json", store).stdout, want, "after reindex")
+    with sqlite3.connect(store / "index.db") as db:
+        db.execute("UPDATE checkpoint SET step = 1, seq = 999, own = 0")
+    equal(run("log", "--json", store).stdout, want, "with a lying index")
+    run("reindex", store)
+
+
+def main():
+    with folder() as tmp:
+        store = fill(tmp)
+        logs(store)
+        shows(store)
+        stats(store)
+        index(store)
+        damage(store)
+        mistakes(store, tmp)
+        exports(store, tmp)
+        all_json(store, tmp)
+        edits(store)
+        hostile(tmp)
+    done()
+
+
+main()
