@@ -185,7 +185,7 @@ size_t ckx_scan_decode(const struct ckx_scan *s, char *dst)
 				  : s->str_len - at;
 		uint32_t c = 0;
 
-		memcpy(dst + len, s->str + at, run);
+		memmove(dst + len, s->str + at, run); /* dst may be str */
 		len += run;
 		at += run;
 		if (!stop)

@@ -45,7 +45,8 @@ CKB_MUST int ckx_scan_next(struct ckx_scan *s, enum ckx_token *out,
 CKB_MUST int ckx_scan_skip(struct ckx_scan *s, enum ckx_token first,
 			   struct ckpt_err *err);
 
-/* The last KEY or STRING decoded to @dst, which has room for str_len bytes.
+/* The last KEY or STRING decoded to @dst, which has room for str_len bytes and
+ * may be the place in the text where it stands.
  * Returns its length, at most str_len and at least str_len / 6. No NUL is
  * added; the text itself may hold NUL. */
 size_t ckx_scan_decode(const struct ckx_scan *s, char *dst);

@@ -31,7 +31,7 @@ static void entries_come_sorted_and_decoded(void **state)
 {
 	static const char text[] =
 		" {\"metadata\": {\"total_size\": \"wrong\", \"x\": [{}]},\n"
-		"\"weight_map\": {\"b\": \"s\\u0032\", \"a.10\": \"d/s1\","
+		"\"weight_map\": {\"b\": \"s\\u0032.safetensors\", \"a.10\": \"d/s1\","
 		"\"a\": \"s\\u00e9\", \"n\\u0000l\": \"..s\", \"\": \"s1\","
 		"\"a.1\": \"s1\"}, \"more\": null} ";
 	struct ckpt_err err = { 0 };
@@ -46,7 +46,7 @@ static void entries_come_sorted_and_decoded(void **state)
 	check_entry(&ix.entries[1], "a", 1, "s\xc3\xa9");
 	check_entry(&ix.entries[2], "a.1", 3, "s1");
 	check_entry(&ix.entries[3], "a.10", 4, "d/s1");
-	check_entry(&ix.entries[4], "b", 1, "s2");
+	check_entry(&ix.entries[4], "b", 1, "s2.safetensors");
 	check_entry(&ix.entries[5], "n\0l", 3, "..s");
 	ckx_hf_index_fini(&ix);
 	free(copy);
