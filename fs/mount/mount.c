@@ -14,6 +14,7 @@
 #include "mount/internal.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -223,6 +224,10 @@ static int serve(struct daemon *d, struct ckpt_err *err)
 	d->fs.ready = on_ready;
 	d->fs.ready_ctx = d;
 	pthread_mutex_init(&d->fs.size_lock, NULL);
+	/* memory that is given back goes back to the system: few arenas, and
+	 * large tables never from a heap, whatever was freed before */
+	mallopt(M_ARENA_MAX, 2);
+	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	int rc = fs_open(d, err);
 
 	if (rc == 0)
