@@ -67,6 +67,13 @@ void cli_near_try(struct cli_near *near, const char *word, size_t len);
  * left. *@at moves behind it. */
 bool cli_next_option(const char **at, const char **out, size_t *out_len);
 
+/* ---- stop.c ---- */
+
+/* From now on Ctrl-C and kill are noted once, instead of the end. */
+void cli_stop_init(void);
+/* The signal that came, or 0. The exit code is then 128 and it. */
+int cli_stopped(void);
+
 /* ---- place.c ---- */
 
 /* STORE[:PATH], split at the first ':' whose left side holds ckptfs.json.

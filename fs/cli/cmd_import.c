@@ -16,10 +16,11 @@ struct import {
 	struct ckb_buf notes; /* each with a NUL byte behind it */
 };
 
-static void on_progress(void *ctx, const struct ckpt_save_progress *p)
+static int on_progress(void *ctx, const struct ckpt_save_progress *p)
 {
 	cli_progress(&((struct import *)ctx)->progress, p->bytes_captured,
 		     p->bytes_total);
+	return cli_stopped();
 }
 
 static void on_note(void *ctx, const char *text)
@@ -184,12 +185,13 @@ static int run_import(const struct cli *cli, int argc, char **argv)
 	}
 	m.opts.ctx = &m;
 	cli_progress_init(&m.progress, cli, "importing");
+	cli_stop_init();
 	rc = cli_open(&place, 0, &store, &err);
 	if (rc == 0)
 		rc = ckpt_writer_open(store, &m.writer, &writer, &err);
 	if (rc == 0)
-		rc = ckpt_import(writer, argv[optind], place.path,
-					     &m.opts, &result, &err);
+		rc = ckpt_import(writer, argv[optind], place.path, &m.opts,
+				 &result, &err);
 	cli_progress_end(&m.progress);
 	if (rc == 0)
 		summary(cli, &m, argv[optind + 1], &result);
@@ -197,6 +199,11 @@ static int run_import(const struct cli *cli, int argc, char **argv)
 	ckpt_writer_close(writer);
 	ckpt_store_close(store);
 	cli_place_fini(&place);
+	if (rc == CKPT_ECANCELED && cli_stopped()) {
+		fprintf(stderr, "ckptfs import: interrupted; nothing was "
+			"saved\n");
+		return 128 + cli_stopped();
+	}
 	return rc < 0 ? cli_fail(cli, &err) : CLI_OK;
 }
 

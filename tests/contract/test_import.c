@@ -518,12 +518,44 @@ static void a_source_that_changes_is_not_published(void **state)
 
 /* ---- progress ---- */
 
-static void count_progress(void *ctx, const struct ckpt_save_progress *p)
+static int count_progress(void *ctx, const struct ckpt_save_progress *p)
 {
 	struct ckpt_save_progress *last = ctx;
 
 	assert_true(p->bytes_captured >= last->bytes_captured);
 	*last = *p;
+	return 0;
+}
+
+static int end_it(void *ctx, const struct ckpt_save_progress *p)
+{
+	(void)p;
+	return ++*(int *)ctx;
+}
+
+/* What asks five times a second must not come too late: the source is large,
+ * and holes in it cost no disk. */
+static void progress_may_end_it(void **state)
+{
+	struct fix *f = *state;
+	int calls = 0;
+	struct ckpt_import_opts opts = {
+		.size = sizeof(opts), .on_progress = end_it, .ctx = &calls,
+	};
+	const char *path = fix_path(f, "large.safetensors");
+	struct ckpt_err err = { 0 };
+
+	fix_model(path, "{\"a\":{\"dtype\":\"U8\",\"shape\":[68719476736],"
+		  "\"data_offsets\":[0,68719476736]}}", "abcd", 4);
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(truncate(path, st.st_size - 4 + (64ll << 30)), 0);
+	assert_int_equal(ckpt_import(f->writer, path, "ended", &opts, NULL,
+				     &err), CKPT_ECANCELED);
+	assert_int_equal(calls, 1);
+	assert_int_equal(fix_count(f, "store/checkpoints"), 0);
+	assert_int_equal(fix_count(f, "store/staging"), 0);
 }
 
 static void progress_ends_at_all_bytes(void **state)
@@ -562,6 +594,7 @@ int main(void)
 		FIXED(other_sources_are_refused_at_once),
 		FIXED(a_source_that_changes_is_not_published),
 		FIXED(progress_ends_at_all_bytes),
+		FIXED(progress_may_end_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 during an import at 50 random moments (S4, commit-01)."""
+"""kill -9 during an import at 50 random moments (S4, commit-01); Ctrl-C and
+kill, which take back what was begun."""
 import os
 import random
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import time
 
 from ckptest import *
+from mounts import wait_for
 
 import numpy as np
 import safetensors.numpy
@@ -17,6 +19,27 @@ ROUNDS = 50
 def listed(store):
     p = run("ls", f"{store}:run", ok=False)
     return p.stdout.decode().split() if p.returncode == 0 else []
+
+
+def interrupted(tmp, store):
+    """A file of 16 GiB, most of it a hole: never done before the signal."""
+    file = tmp / "hole.safetensors"
+    head = (b'{"w":{"dtype":"U8","shape":[17179869184],'
+            b'"data_offsets":[0,17179869184]}}')
+    with open(file, "wb") as f:
+        f.write(len(head).to_bytes(8, "little") + head)
+        f.truncate(8 + len(head) + (16 << 30))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        p = subprocess.Popen([PROGRAM, "import", file, f"{store}:cut/1"],
+                             stderr=subprocess.PIPE, text=True)
+        check(wait_for(lambda: os.listdir(store / "staging")), "it began")
+        p.send_signal(number)
+        said = p.communicate(timeout=60)[1]
+        equal(p.returncode, 128 + number, f"exit after {number.name}")
+        equal(said, "ckptfs import: interrupted; nothing was saved\n",
+              f"what {number.name} says")
+        equal(os.listdir(store / "staging"), [], f"{number.name}: staging")
+        check(not (store / "checkpoints/cut").exists(), "nothing is visible")
 
 
 def main():
@@ -65,6 +88,8 @@ def main():
             equal(sha(got.stdout), digest, f"the old checkpoint: {n}")
         check(b"no damage" in run("check", "--full", store).stdout,
               "check --full is clean")
+        empty = new_store(tmp, "empty")
+        interrupted(tmp, empty)
     check(killed >= 5, f"most rounds were killed in time ({killed})")
     print(f"{killed} killed, {finished} had finished")
     done()

@@ -204,12 +204,13 @@ static bool wait_a_little(struct waiter *w)
 	return done;
 }
 
-static void report(const struct ckw_import *im)
+/* Non-zero: the caller wants no more of it. */
+static int report(const struct ckw_import *im)
 {
 	struct ckpt_save_progress now;
 
 	ckpt_save_progress(im->save, &now);
-	im->opts->on_progress(im->opts->ctx, &now);
+	return im->opts->on_progress(im->opts->ctx, &now);
 }
 
 /* The save is waited for by a thread, as its end has no time-out; progress is
@@ -228,7 +229,8 @@ static int wait_with_progress(struct ckw_import *im, struct ckpt_err *err)
 	rc = pthread_create(&thread, NULL, wait_for_save, &w);
 	if (rc == 0) {
 		while (!wait_a_little(&w))
-			report(im);
+			if (report(im) != 0)
+				ckpt_save_abort(im->save);
 		pthread_join(thread, NULL);
 		rc = w.rc;
 		if (rc < 0 && err)
@@ -240,7 +242,7 @@ static int wait_with_progress(struct ckw_import *im, struct ckpt_err *err)
 	pthread_mutex_destroy(&w.lock);
 	pthread_condattr_destroy(&attr);
 	if (rc == 0)
-		report(im);
+		(void)report(im); /* too late to end it */
 	return rc;
 }
 

@@ -282,7 +282,8 @@ struct ckpt_import_opts {
 	enum ckpt_dtype void_dtype; /* what .npy arrays of raw bytes (V1, V2)
 				       of its size hold; 0: not known */
 	bool ignore_index;     /* of a Hugging Face folder: a file only */
-	void (*on_progress)(void *ctx, const struct ckpt_save_progress *p);
+	/* some times a second; non-zero: end it, with CKPT_ECANCELED */
+	int (*on_progress)(void *ctx, const struct ckpt_save_progress *p);
 	/* one sentence on what was passed over or taken as a file only */
 	void (*on_note)(void *ctx, const char *text);
 	void *ctx;             /* of both; called from the caller's thread */
@@ -326,8 +327,9 @@ struct ckpt_import_result {
  * Returns:     0; CKPT_EFORMAT, a file breaks its format, or the folder's
  *              files do not fit together: what and where; CKPT_EINVAL, what
  *              lies there cannot be imported: why; CKPT_ELIMIT; CKPT_EIO,
- *              unreadable or changed meanwhile; and all that
- *              ckpt_save_begin() and ckpt_save_wait() return.
+ *              unreadable or changed meanwhile; CKPT_ECANCELED, by
+ *              @on_progress; and all that ckpt_save_begin() and
+ *              ckpt_save_wait() return.
  */
 CKPT_API CKPT_MUST int
 ckpt_import(struct ckpt_writer *writer, const char *path, const char *name,
