@@ -124,7 +124,8 @@ bool cli_is_pattern(const char *path);
 
 /* The checkpoints that @place means, appended to @out: one, those of a run at
  * any depth (@runs), or what matches a pattern; @select (or NULL) chooses.
- * Nothing at all is CKPT_ENOENT; nothing chosen is none. */
+ * Nothing at all is CKPT_ENOENT; nothing chosen is none. After a failure @out
+ * still is to be freed. */
 CKB_MUST int cli_pick(struct ckpt_store *store, const struct cli_place *place,
 		      bool runs, const struct cli_select *select,
 		      struct cli_names *out, struct ckpt_err *err);

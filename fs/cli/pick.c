@@ -180,19 +180,16 @@ int cli_pick(struct ckpt_store *store, const struct cli_place *place,
 	for (; p.round < ROUNDS && !p.seen; p.round++) {
 		if (p.round == PATTERN && !cli_is_pattern(p.path))
 			break;
-		size_t before = out->count;
 		int rc = ckpt_store_entries(store, NULL, consider, &p, err);
 
 		if (rc == CKPT_ENOMEM)
 			return ckb_err_nomem(err);
 		if (rc < 0)
 			return rc;
-		if (p.round == RUN && p.seen && !runs) {
-			out->count = before;
+		if (p.round == RUN && p.seen && !runs)
 			return ckb_err(err, CKPT_EINVAL, "'%s' is a run, a "
 				       "folder of checkpoints; -r takes all "
 				       "of them", p.path);
-		}
 	}
 	return p.seen ? 0 : nothing(place, err);
 }

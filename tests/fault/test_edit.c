@@ -188,8 +188,8 @@ static void sweep_one(const struct action *a, int n, int error,
 
 	if (wrong || !whole(f.store, "old", 1))
 		fail_msg("call %d, errno %d, %s, answer %d (%s): %s", n, error,
-			 when == FAULT_AFTER ? "after" : "before", rc, err.message,
-			 wrong ? wrong : "the other is hurt");
+			 when == FAULT_AFTER ? "after" : "before", rc,
+			 err.message, wrong ? wrong : "the other is hurt");
 	/* and life goes on */
 	assert_ok(fix_save(f.store, "run/x/next", 3, false, &err));
 	ckpt_store_close(f.store);
@@ -204,8 +204,8 @@ static void sweep(const struct action *a)
 			int n = 1;
 
 			for (; met; n++)
-				sweep_one(a, n, errors[e], (enum fault_when)when,
-					  &met);
+				sweep_one(a, n, errors[e],
+					  (enum fault_when)when, &met);
 			assert_true(n > 8); /* it does something */
 		}
 }
