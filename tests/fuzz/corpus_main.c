@@ -12,7 +12,9 @@
 
 #include "fixtures.h"
 
+#ifndef MUTATIONS
 #define MUTATIONS 60
+#endif
 #define BYTES_MAX (1u << 16)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
