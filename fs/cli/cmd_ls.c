@@ -43,11 +43,30 @@ static const char *kind_name(enum ckv_kind kind)
 	}
 }
 
+/* Dtype and shape of what @node shows; *@dtype NULL: it has none. */
+static int describe(struct ckv_node *node, const char **dtype,
+		    char shape[CKT_TEXT_BYTES], struct ckpt_err *err)
+{
+	struct ckv_inside in;
+	int rc;
+
+	*dtype = NULL;
+	if (ckv_node_kind(node) < CKV_NPY)
+		return 0;
+	rc = ckv_inside_get(node, &in, err);
+	if (rc < 0)
+		return rc;
+	*dtype = ckpt_dtype_name(in.tensor->dtype);
+	ckt_shape_text(shape, CKT_TEXT_BYTES, in.tensor->shape);
+	ckv_inside_put(node, &in);
+	return 0;
+}
+
 /* One row, or one line; @node is borrowed. */
 static int show(struct ls *ls, const char *path, struct ckv_node *node,
 		struct ckpt_err *err)
 {
-	const struct ckpt_tensor_info *t = ckv_node_tensor(node);
+	const char *dtype;
 	char size[32], shape[CKT_TEXT_BYTES], when[CLI_TIME_BYTES];
 	struct ckv_attr attr;
 	int rc = ckv_attr(node, &attr, err);
@@ -73,12 +92,14 @@ static int show(struct ls *ls, const char *path, struct ckv_node *node,
 		printf("%s\n", (char *)name.data);
 		return 0;
 	}
+	rc = describe(node, &dtype, shape, err);
+	if (rc < 0)
+		return rc;
 	snprintf(size, sizeof(size), "%" PRIu64, attr.size);
 	const char *cells[COL_COUNT] = {
 		(char *)name.data, kind_name(attr.kind),
 		attr.is_folder ? NULL : size, cli_time(when, attr.time_ns),
-		t ? ckpt_dtype_name(t->dtype) : NULL,
-		t ? ckt_shape_text(shape, sizeof(shape), t->shape) : NULL,
+		dtype, dtype ? shape : NULL,
 	};
 
 	return cli_row(ls->table, cells, COL_COUNT) < 0 ? ckb_err_nomem(err)

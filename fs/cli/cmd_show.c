@@ -21,7 +21,8 @@ struct show {
 	struct ckpt_store *store;
 	struct ckv_tree *tree;
 	struct ckv_node *node;         /* of the checkpoint */
-	struct ckpt_checkpoint *ckpt;  /* borrowed from it */
+	struct ckv_inside inside;      /* it, open */
+	struct ckpt_checkpoint *ckpt;  /* borrowed from that */
 	const struct ckpt_item_info *item;
 	const char *rest;              /* behind CKPT/ITEM, or "" */
 };
@@ -513,11 +514,10 @@ static int show_place(struct show *w, struct cli_place *place,
 		rc = find_checkpoint(w, place->path, &rest, err);
 	if (rc < 0)
 		return rc;
-	w->ckpt = ckv_node_checkpoint(w->node);
-	if (!w->ckpt) /* say what is wrong with it */
-		return ckb_err(err, CKPT_ECORRUPT, "the manifest of '%s' "
-			       "cannot be read; ckptfs check tells more",
-			       place->path);
+	rc = ckv_inside_get(w->node, &w->inside, err);
+	if (rc < 0)
+		return rc;
+	w->ckpt = w->inside.checkpoint;
 	rc = find_item(w, rest, err);
 	if (rc < 0)
 		return rc;
@@ -548,6 +548,8 @@ static int run_show(const struct cli *cli, int argc, char **argv)
 	}
 	int rc = show_place(&w, &place, &err);
 
+	if (w.node)
+		ckv_inside_put(w.node, &w.inside);
 	ckv_put(w.node);
 	ckv_tree_free(w.tree);
 	ckpt_store_close(w.store);

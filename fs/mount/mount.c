@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <syslog.h>
@@ -215,6 +216,17 @@ static void fs_close(struct daemon *d)
 	pthread_mutex_destroy(&d->fs.size_lock);
 }
 
+/* Checkpoints and packs stay open while there are descriptors. */
+static void raise_descriptors(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
+		r.rlim_cur = r.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
 static int serve(struct daemon *d, struct ckpt_err *err)
 {
 	d->fs.uid = d->opts->has_uid ? d->opts->uid : geteuid();
@@ -228,6 +240,7 @@ static int serve(struct daemon *d, struct ckpt_err *err)
 	 * large tables never from a heap, whatever was freed before */
 	mallopt(M_ARENA_MAX, 2);
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
+	raise_descriptors();
 	int rc = fs_open(d, err);
 
 	if (rc == 0)

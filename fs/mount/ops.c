@@ -272,12 +272,22 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_err(req, ESTALE);
 		return;
 	}
+	struct ckpt_err err = { 0 };
+	int rc = ckv_hold(node, &err);
+
+	if (rc < 0) {
+		ckv_put(node);
+		ckm_fail(req, rc, &err);
+		return;
+	}
 	/* the open file keeps the node, whatever the kernel forgets */
 	fi->fh = (uint64_t)(uintptr_t)node;
 	fi->keep_cache = 1;
 	fi->noflush = 1;
-	if (fuse_reply_open(req, fi) != 0)
+	if (fuse_reply_open(req, fi) != 0) {
+		ckv_release(node);
 		ckv_put(node);
+	}
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t ino,
@@ -290,7 +300,10 @@ static void op_release(fuse_req_t req, fuse_ino_t ino,
 		ckb_buf_fini(text);
 		free(text);
 	} else {
-		ckv_put((struct ckv_node *)(uintptr_t)fi->fh);
+		struct ckv_node *node = (struct ckv_node *)(uintptr_t)fi->fh;
+
+		ckv_release(node);
+		ckv_put(node);
 	}
 	fuse_reply_err(req, 0);
 }

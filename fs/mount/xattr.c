@@ -34,11 +34,12 @@ static void put_shape(struct ckb_buf *out, const struct ckpt_shape *s)
 	ckb_buf_putc(out, ']');
 }
 
-/* The value of @attr of @node; false: it has none. */
-static bool value(struct ckv_node *node, enum attr attr, struct ckb_buf *out)
+/* The value of @attr of what is inside; false: it has none. */
+static bool value_of(const struct ckv_inside *in, enum attr attr,
+		     struct ckb_buf *out)
 {
-	struct ckpt_checkpoint *k = ckv_node_checkpoint(node);
-	const struct ckpt_tensor_info *t = k ? ckv_node_tensor(node) : NULL;
+	const struct ckpt_checkpoint *k = in->checkpoint;
+	const struct ckpt_tensor_info *t = in->tensor;
 	char uuid[CKB_UUID_TEXT_BYTES], hex[2 * CKPT_DIGEST_BYTES + 1];
 
 	if (!k || (attr != A_CHECKPOINT && !t) ||
@@ -70,6 +71,18 @@ static bool value(struct ckv_node *node, enum attr attr, struct ckb_buf *out)
 		return false;
 	}
 	return true;
+}
+
+static bool value(struct ckv_node *node, enum attr attr, struct ckb_buf *out)
+{
+	struct ckv_inside in;
+
+	if (ckv_inside_get(node, &in, NULL) < 0)
+		return false;
+	bool has = value_of(&in, attr, out);
+
+	ckv_inside_put(node, &in);
+	return has;
 }
 
 /* The kernel asks with size 0 for the length, then for the value. */

@@ -2,12 +2,12 @@
 /*
  * json.c - checkpoint.json: facts, items, sizes.
  *
- * Rendered once per open checkpoint and kept: its size is asked for as often as
+ * Rendered once per image and kept: its size is asked for as often as
  * its bytes. No list of tensors: that is what the folders are for; only names
  * that a file name cannot hold in full are given here, by their paths without
  * suffix. Always the same keys in the same order. What a save gave as JSON is
  * passed on as it is; if a manifest holds something else there, as a string,
- * so that the whole stays JSON (S10). c->lock guards the rendering.
+ * so that the whole stays JSON (S10). The image's lock guards the rendering.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -128,7 +128,7 @@ static void put_long(struct ckb_buf *b, bool *first, const char *path,
 	*first = false;
 }
 
-static void put_long_names(struct ckb_buf *b, const struct ckv_ckpt *c)
+static void put_long_names(struct ckb_buf *b, const struct ckv_image *c)
 {
 	const struct ckv_paths *p = &c->paths;
 	bool first = true;
@@ -158,27 +158,28 @@ static void put_long_names(struct ckb_buf *b, const struct ckv_ckpt *c)
 	ckb_buf_puts(b, first ? "}" : "\n  }");
 }
 
-int ckv_checkpoint_json(struct ckv_ckpt *c, struct ckpt_err *err)
+int ckv_checkpoint_json(struct ckv_tree *tree, struct ckv_image *m,
+			struct ckpt_err *err)
 {
 	struct ckb_buf b = { 0 };
-	int rc = 0;
 
-	pthread_mutex_lock(&c->lock);
-	if (!c->json) {
+	pthread_mutex_lock(&m->lock);
+	if (!m->json) {
 		ckb_buf_puts(&b, "{\n");
-		put_facts(&b, ckpt_checkpoint_info(c->ckpt));
-		put_bytes(&b, c->ckpt);
-		put_items(&b, c->ckpt);
-		put_long_names(&b, c);
+		put_facts(&b, ckpt_checkpoint_info(m->ckpt));
+		put_bytes(&b, m->ckpt);
+		put_items(&b, m->ckpt);
+		put_long_names(&b, m);
 		ckb_buf_puts(&b, "\n}\n");
-		if (b.failed) {
+		if (b.failed)
 			ckb_buf_fini(&b);
-			rc = ckb_err_nomem(err);
-		} else {
-			c->json = (char *)b.data;
-			c->json_len = b.len;
-		}
+		m->json = (char *)b.data;
+		m->json_len = b.len;
 	}
-	pthread_mutex_unlock(&c->lock);
-	return rc;
+	bool there = m->json != NULL;
+
+	pthread_mutex_unlock(&m->lock);
+	if (b.data)
+		ckv_image_grew(tree, m, b.cap);
+	return there ? 0 : ckb_err_nomem(err);
 }

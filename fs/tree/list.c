@@ -25,7 +25,9 @@ struct ckv_list {
 	struct ckb_buf names;
 	struct entry *entries;
 	size_t count, cap;
-	struct ckpt_err *err; /* of the listing under way */
+	/* of the listing under way */
+	struct ckv_image *image;
+	struct ckpt_err *err;
 };
 
 static int add(struct ckv_list *l, struct entry e, const char *name,
@@ -44,40 +46,84 @@ static int add(struct ckv_list *l, struct entry e, const char *name,
 
 /* ---- runs ---- */
 
-static int add_looked_up(struct ckv_list *l, const char *name)
+/* What is no checkpoint: a run, a link, README.txt. */
+static int add_plain(struct ckv_list *l, const char *name, enum ckv_kind kind)
 {
-	struct ckv_node *n = NULL;
-	int rc = ckv_lookup(l->dir, name, &n, l->err);
+	struct ckv_node *dir = l->dir;
+	CKB_FREE char *path = kind == CKV_LINK
+				      ? ckv_link_path(dir->path, name)
+				      : ckv_join(dir->path, name);
+
+	if (!path)
+		return ckb_err_nomem(l->err);
+	return add(l, (struct entry){ .ino = ckv_ino_store(dir->tree, path),
+				      .is_folder = kind <= CKV_FOLDER,
+				      .is_link = kind == CKV_LINK },
+		   name, strlen(name));
+}
+
+/* A checkpoint; one that cannot be read now is there all the same: its lookup
+ * says why. */
+static int add_checkpoint(struct ckv_list *l, struct ckv_run *r, uint32_t i)
+{
+	struct ckv_node *dir = l->dir;
+	const char *name = r->entry[i].name;
+	struct ckpt_err why = { 0 };
+	struct ckv_facts f;
+	int rc = ckv_run_facts(dir->tree, r, i, &f, &why);
 
 	if (rc == CKPT_ENOENT)
 		return 0; /* gone meanwhile */
-	if (rc == 0)
-		rc = add(l, (struct entry){ .ino = n->ino,
-					    .is_folder = n->kind <= CKV_FOLDER,
-					    .is_link = n->kind == CKV_LINK },
-			 name, strlen(name));
-	ckv_put(n);
-	return rc;
+	if (rc == CKPT_ENOMEM)
+		return ckb_err_nomem(l->err);
+	if (rc < 0) {
+		ckv_run_tell(dir->tree, r, i, &why);
+		f.damaged = true;
+	}
+	CKB_FREE char *full = ckv_join(dir->path, name);
+
+	if (!full)
+		return ckb_err_nomem(l->err);
+	return add(l, (struct entry){
+			.ino = ckv_ino_checkpoint(dir->tree, full, &f),
+			.is_folder = true }, name, strlen(name));
 }
 
-static int add_name(void *ctx, const char *name, bool is_run)
+/* A link, if there is something it means, or might mean. */
+static int add_link(struct ckv_list *l, const char *name)
 {
-	(void)is_run;
-	return add_looked_up(ctx, name);
+	CKB_BUF struct ckb_buf target = { 0 };
+	int rc = ckv_link_target(l->dir->tree, l->dir->path, name, &target,
+				 NULL);
+
+	if (rc == CKPT_ENOENT)
+		return 0;
+	return rc == CKPT_ENOMEM ? ckb_err_nomem(l->err)
+				 : add_plain(l, name, CKV_LINK);
 }
 
 static int list_run(struct ckv_list *l)
 {
 	struct ckv_node *dir = l->dir;
-	int rc = ckpt_store_list(dir->tree->store, dir->path, add_name, l,
-				 l->err);
+	struct ckv_run *r;
+	int rc = ckv_run_get(dir->tree, dir->path, &r, l->err);
 
+	if (rc == CKPT_ENOENT)
+		return ckb_err(l->err, CKPT_ESTALE, "run '%s' is gone",
+			       dir->path);
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; rc == 0 && i < r->count; i++)
+		rc = r->entry[i].is_run
+			     ? add_plain(l, r->entry[i].name, CKV_RUN)
+			     : add_checkpoint(l, r, i);
+	ckv_run_put(dir->tree, r);
 	if (rc == 0)
-		rc = add_looked_up(l, "latest");
+		rc = add_link(l, "latest");
 	if (rc == 0)
-		rc = add_looked_up(l, "newest");
+		rc = add_link(l, "newest");
 	if (rc == 0 && dir->kind == CKV_ROOT)
-		rc = add_looked_up(l, "README.txt");
+		rc = add_plain(l, "README.txt", CKV_README);
 	return rc;
 }
 
@@ -85,7 +131,7 @@ static int list_run(struct ckv_list *l)
 
 static int add_file(struct ckv_list *l, const char *name, size_t len)
 {
-	const struct ckv_paths *p = &l->dir->ckpt->paths;
+	const struct ckv_paths *p = &l->image->paths;
 	uint64_t parent = p->folder[l->dir->folder].ino;
 
 	return add(l, (struct entry){ .ino = ckv_ino_below(parent, p->salt,
@@ -104,7 +150,7 @@ static int add_entry(struct ckv_list *l, const struct ckv_path *p,
 
 	if (p->tensor == CKV_NO_TENSOR)
 		return 0;
-	t = ckpt_tensor_at(l->dir->ckpt->ckpt, p->tensor);
+	t = ckpt_tensor_at(l->image->ckpt, p->tensor);
 	if (t->media_type)
 		return add_file(l, base, len);
 	CKB_INVARIANT(len + 4 < sizeof(name));
@@ -118,7 +164,7 @@ static int add_entry(struct ckv_list *l, const struct ckv_path *p,
 
 static int list_inner(struct ckv_list *l)
 {
-	const struct ckv_paths *p = &l->dir->ckpt->paths;
+	const struct ckv_paths *p = &l->image->paths;
 	const struct ckv_folder *f = &p->folder[l->dir->folder];
 	const struct ckv_folder *child = f + 1, *end = p->folder + f->end;
 	uint32_t skip = ckv_folder_skip(f), i = f->lo;
@@ -161,8 +207,12 @@ static int fill(struct ckv_list *l)
 		return list_run(l);
 	if (dir->kind != CKV_CHECKPOINT && dir->kind != CKV_FOLDER)
 		return ckb_err(l->err, CKPT_EINVAL, "this is no folder");
-	rc = ckv_ckpt_load(dir->tree, dir->ckpt, l->err);
-	return rc == 0 ? list_inner(l) : rc;
+	rc = ckv_image_get(dir->tree, dir->ckpt, &l->image, l->err);
+	if (rc == 0)
+		rc = list_inner(l);
+	ckv_image_put(dir->tree, l->image);
+	l->image = NULL;
+	return rc;
 }
 
 int ckv_list_new(struct ckv_node *dir, struct ckv_list **out,

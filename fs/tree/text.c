@@ -96,13 +96,15 @@ static int render(struct ckpt_checkpoint *ckpt,
 	return rc;
 }
 
-uint64_t ckv_text_size(const struct ckpt_tensor_info *t)
+int ckv_text_size(const struct ckpt_tensor_info *t, uint64_t *out,
+		  struct ckpt_err *err)
 {
 	CKB_BUF struct ckb_buf b = { 0 };
+	int rc = render(NULL, t, &b, err);
 
-	if (render(NULL, t, &b, NULL) < 0)
-		return 0; /* out of memory: nothing else fails there */
-	return b.len;
+	if (rc == 0)
+		*out = b.len;
+	return rc;
 }
 
 int ckv_text(struct ckpt_checkpoint *ckpt, const struct ckpt_tensor_info *t,

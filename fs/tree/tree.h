@@ -41,7 +41,9 @@ struct ckv_node *ckv_ref(struct ckv_node *node);
 void ckv_put(struct ckv_node *node);
 
 /* Child @name of folder @dir. CKPT_ENOENT without message: none there.
- * CKPT_ECORRUPT: its checkpoint's manifest is damaged. */
+ * CKPT_ECORRUPT: its checkpoint's manifest is damaged. CKPT_ESTALE: its
+ * checkpoint was removed or replaced. Others: it cannot be read now; so too
+ * for a link, if that is so of any checkpoint it might mean. */
 CKB_MUST int ckv_lookup(struct ckv_node *dir, const char *name,
 			struct ckv_node **out, struct ckpt_err *err);
 
@@ -59,6 +61,7 @@ struct ckv_attr {
 	int64_t time_ns;     /* the checkpoint's; runs: newest change */
 	uint32_t subfolders; /* of a folder, links not counted: for st_nlink */
 };
+/* Of what is in a checkpoint it is known already and never fails. */
 CKB_MUST int ckv_attr(struct ckv_node *node, struct ckv_attr *out,
 		      struct ckpt_err *err);
 
@@ -74,20 +77,39 @@ bool ckv_gone(const struct ckv_node *node);
 /* Figures for people. */
 struct ckv_counts {
 	uint64_t open;        /* checkpoints whose names are in memory */
-	uint64_t known;       /* checkpoints whose facts are */
+	uint64_t known;       /* names of runs that were listed */
 	uint64_t descriptors; /* of manifests, in the whole process */
 };
 void ckv_counts(struct ckv_tree *tree, struct ckv_counts *out);
 
 enum ckv_kind ckv_node_kind(const struct ckv_node *node);
-/* The entry a NPY, TXT or OPAQUE node shows; else NULL. Borrowed. */
-const struct ckpt_tensor_info *ckv_node_tensor(const struct ckv_node *node);
-/* The checkpoint a node belongs to, opened at need; NULL: root, run, link,
- * README, or its manifest cannot be read. Borrowed. */
-struct ckpt_checkpoint *ckv_node_checkpoint(const struct ckv_node *node);
+/*
+ * What lies behind @node while the caller looks at it: its checkpoint, and the
+ * entry a NPY, TXT or OPAQUE node shows (else NULL); all NULL for what is in no
+ * checkpoint. Borrowed until ckv_inside_put(), which comes soon: as long, the
+ * checkpoint cannot be closed to make room. Errors as of ckv_lookup().
+ */
+struct ckv_inside {
+	struct ckpt_checkpoint *checkpoint;
+	const struct ckpt_tensor_info *tensor;
+	struct ckv_image *image; /* ours */
+};
+CKB_MUST int ckv_inside_get(const struct ckv_node *node,
+			    struct ckv_inside *out, struct ckpt_err *err);
+void ckv_inside_put(const struct ckv_node *node, struct ckv_inside *in);
 
 /*
- * One snapshot of a folder's entries, sorted by bytes. Entry @index of
+ * An open file: until it is released, its checkpoint stays open while
+ * descriptors and memory allow, so that it reads on when the checkpoint is
+ * removed or replaced; else a later read is CKPT_ESTALE. A node alone keeps
+ * nothing open. Each call has its own release.
+ */
+CKB_MUST int ckv_hold(struct ckv_node *node, struct ckpt_err *err);
+void ckv_release(struct ckv_node *node);
+
+/*
+ * One snapshot of a folder's entries, sorted by bytes; what cannot be read now
+ * is there by its name. Entry @index of
  * [0, count): a name borrowed until ckv_list_free(), and its node with a new
  * reference on demand.
  */

@@ -75,6 +75,7 @@ static void assert_link(struct fix *f, const char *run, const char *name,
 static void links_follow_step_and_order_of_commits(void **state)
 {
 	struct fix *f = *state;
+	struct ckpt_err err = { 0 };
 
 	save_one(f, "run/sub/9", 1, 3, false);
 	assert_link(f, "run", "latest", NULL);
@@ -94,9 +95,13 @@ static void links_follow_step_and_order_of_commits(void **state)
 	assert_link(f, "", "latest", NULL);
 	struct ckv_node *n = at(f, "run/latest/model/w/b.npy");
 
-	assert_string_equal(ckv_node_tensor(n)->name, "w.b");
-	assert_string_equal(ckpt_checkpoint_info(ckv_node_checkpoint(n))->name,
+	struct ckv_inside in;
+
+	assert_ok(ckv_inside_get(n, &in, &err));
+	assert_string_equal(in.tensor->name, "w.b");
+	assert_string_equal(ckpt_checkpoint_info(in.checkpoint)->name,
 			    "run/010000");
+	ckv_inside_put(n, &in);
 	ckv_put(n);
 }
 
@@ -335,8 +340,12 @@ static void times_are_the_checkpoints(void **state)
 	struct ckv_node *n = at(f, "run/7/model/w/b.txt");
 	struct ckv_node *c = at(f, "run/7");
 	struct ckv_node *run = at(f, "run");
-	int64_t created = ckpt_checkpoint_info(ckv_node_checkpoint(c))
-				  ->created_ns;
+	struct ckv_inside in;
+
+	assert_ok(ckv_inside_get(c, &in, &err));
+	int64_t created = ckpt_checkpoint_info(in.checkpoint)->created_ns;
+
+	ckv_inside_put(c, &in);
 
 	assert_ok(ckv_attr(n, &a, &err));
 	assert_true(a.time_ns == created && a.immutable);
@@ -450,7 +459,9 @@ static void damaged_manifests_are_listed_and_refused(void **state)
 	assert_says(err, "run/2");
 	assert_code(ckv_list_new(n, &l, &err), CKPT_ECORRUPT);
 	assert_null(l);
-	assert_null(ckv_node_checkpoint(n));
+	struct ckv_inside in;
+
+	assert_code(ckv_inside_get(n, &in, &err), CKPT_ECORRUPT);
 	assert_code(ckv_resolve(f->tree, "run/2/model", &below, &err),
 		    CKPT_ECORRUPT);
 	ckv_put(n);
@@ -575,28 +586,6 @@ static void checkpoint_json_has_its_keys_in_order(void **state)
 }
 
 /* ---- many ---- */
-
-static void idle_checkpoints_are_few(void **state)
-{
-	struct fix *f = *state;
-	char name[40];
-	size_t open = 0;
-
-	for (int i = 0; i < 9; i++) {
-		snprintf(name, sizeof(name), "run/%d", i);
-		save_one(f, name, 1, 3, false);
-	}
-	assert_names(f, "run", "0/|1/|2/|3/|4/|5/|6/|7/|8/|latest@|newest@");
-	assert_null(f->tree->open); /* listing opens none */
-	for (int i = 0; i < 9; i++) {
-		snprintf(name, sizeof(name), "run/%d/model/w", i);
-		assert_names(f, name, "b.npy|b.txt");
-	}
-	for (struct ckv_ckpt *c = f->tree->open; c; c = c->next)
-		open++;
-	assert_int_equal(open, CKV_IDLE_MAX);
-	assert_string_equal(f->tree->open->name, "run/8");
-}
 
 static double seconds(void)
 {
@@ -753,7 +742,6 @@ int main(void)
 		WITH(damaged_manifests_are_listed_and_refused),
 		WITH(resolve_says_what_is_there),
 		WITH(checkpoint_json_has_its_keys_in_order),
-		WITH(idle_checkpoints_are_few),
 		WITH(many_threads_share_a_tree),
 		cmocka_unit_test(a_hundred_thousand_tensors_are_no_burden),
 	};
