@@ -2,8 +2,10 @@
 """Rules of the house that a compiler does not check.
 
 layers and vendor headers by #include; function and file sizes; every S-number
-of the promises cited; SPDX lines; paths and commands in the documents exist;
-every source is built; man pages and help of every command.
+of the promises cited; SPDX lines; every source is built; paths in the documents
+exist; every command has a man page, which mandoc finds well made; commands and
+options named in documents and man pages are in the command's help, and the
+help's options are in its man page.
 """
 import pathlib
 import re
@@ -154,18 +156,17 @@ def pages():
 
 def man_pages():
     names = [str(p) for p in pages()]
-    tried = False
     for tool in (["mandoc", "-T", "lint", "-W", "warning", *names],
                  ["groff", "-m", "mdoc", "-ww", "-z", *names]):
         try:
             p = subprocess.run(tool, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT)
         except FileNotFoundError:
+            if tool[0] == "mandoc": # groff is a second opinion
+                found.append("mandoc is not here, so man pages cannot be "
+                             "checked; contrib/setup installs it")
             continue
-        tried = True
         found.extend(p.stdout.decode().splitlines())
-    if not tried:
-        print("neither mandoc nor groff is here: man pages are not checked")
 
 
 def c_texts(source):
@@ -201,30 +202,69 @@ def page_options(page):
     return out
 
 
-def help_and_pages():
-    """A command's --help and its page list the same options."""
+def helps():
+    """command -> options that `ckptfs COMMAND --help` lists."""
     main = (ROOT / "fs/cli/main.c").read_text()
     text = c_texts(main)
     common = options_of(text[text.index("cli_common_help[] ="):]
                         .split(";")[0].split("=", 1)[1].replace('"', " "))
     if len(common) != 8:
         found.append(f"lint misreads the common options: {common}")
+    out = {}
     for path in sources(".c"):
         if path.parent.name != "cli":
             continue
         for name, body in re.findall(
                 r"^const struct cli_command cli_(\w+) = \{(.*?)^\};",
                 path.read_text(), re.M | re.S):
-            page = ROOT / f"contrib/man/ckptfs-{name}.1"
-            if name not in commands() or not page.exists():
-                continue
             text = c_texts(body)
-            has = options_of(text[text.index(".help ="):]
-                             .split(".help =")[1].replace('"', " ")) | common
-            for missing in sorted(has - page_options(page)):
-                say(page, 1, f"does not list {missing}")
-            for extra in sorted(page_options(page) - has):
-                say(page, 1, f"lists {extra}, which --help does not")
+            out[name] = options_of(
+                text[text.index(".help ="):].split(".help =")[1]
+                .replace('"', " ")) | common
+    for name in commands():
+        if name not in out:
+            found.append(f"lint finds no help of {name}")
+    return out
+
+
+def help_and_pages(help_of):
+    """A command's --help and its page list the same options."""
+    for name, has in help_of.items():
+        page = ROOT / f"contrib/man/ckptfs-{name}.1"
+        if name not in commands() or not page.exists():
+            continue
+        for missing in sorted(has - page_options(page)):
+            say(page, 1, f"does not list {missing}")
+        for extra in sorted(page_options(page) - has):
+            say(page, 1, f"lists {extra}, which --help does not")
+
+
+def code_of(text):
+    """(line, code) of a document: what is indented, and what is in `...`."""
+    for n, line in enumerate(text.splitlines(), 1):
+        if line.startswith("    "):
+            yield n, line.strip()
+        else:
+            for code in re.findall(r"`([^`]+)`", line):
+                yield n, code
+
+
+def commands_in_documents(help_of):
+    """`ckptfs COMMAND --option` of the documents is what --help lists."""
+    for name in ("README.md", "ARCHITECTURE.md", "HACKING.md"):
+        doc = ROOT / name
+        for n, code in code_of(doc.read_text() if doc.exists() else ""):
+            m = re.match(r"ckptfs ([a-z]+)\b([^|#]*)", code)
+            if m and m.group(1) not in help_of:
+                say(doc, n, f"there is no command '{m.group(1)}'")
+            for option in re.findall(r"(?<!\S)-[^\s=]+",
+                                     m.group(2) if m else ""):
+                # -lR is -l and -R
+                for o in ([option] if option.startswith("--")
+                          else ["-" + c for c in option[1:]]):
+                    if o not in help_of.get(m.group(1), {o}):
+                        say(doc, n, f"'{m.group(1)} --help' does not list "
+                                    f"{o}")
 
 
 def main():
@@ -235,7 +275,9 @@ def main():
     promises()
     documents()
     man_pages()
-    help_and_pages()
+    help_of = helps()
+    help_and_pages(help_of)
+    commands_in_documents(help_of)
     print("\n".join(found) if found else "lint: no findings")
     sys.exit(1 if found else 0)
 
