@@ -399,7 +399,15 @@ void ckv_ckpt_put(struct ckv_tree *tree, struct ckv_ckpt *c)
 void ckv_ckpts_fini(struct ckv_tree *tree)
 {
 	free_images(trim(tree, true));
-	CKB_REQUIRE(tree->image_count == 0 && tree->ckpts.count == 0);
+	CKB_REQUIRE(tree->image_count == 0); /* no call is under way */
+	/* those of nodes that nobody puts any more */
+	for (size_t i = 0; i < tree->ckpts.cap; i++)
+		while (tree->ckpts.slots[i]) {
+			struct ckv_link *l = tree->ckpts.slots[i];
+
+			tree->ckpts.slots[i] = l->next;
+			ckpt_free((struct ckv_ckpt *)l);
+		}
 	free(tree->ckpts.slots);
 }
 

@@ -228,7 +228,7 @@ CKB_MUST int ckv_ckpt_get(struct ckv_tree *tree, const char *name,
 			  struct ckv_ckpt **out, struct ckpt_err *err);
 void ckv_ckpt_ref(struct ckv_tree *tree, struct ckv_ckpt *c);
 void ckv_ckpt_put(struct ckv_tree *tree, struct ckv_ckpt *c);
-/* Close all images; nothing may be in use. */
+/* Close all images; no call may be under way. */
 void ckv_ckpts_fini(struct ckv_tree *tree);
 
 /*

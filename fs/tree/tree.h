@@ -32,7 +32,8 @@ enum ckv_kind {
 
 CKB_MUST int ckv_tree_new(struct ckpt_store *store, struct ckv_tree **out,
 			  struct ckpt_err *err);
-/* Every node must have been put. */
+/* Nodes that were not put, as of files open at a forced unmount, must not be
+ * used any more; what they hold is freed, they are not. */
 void ckv_tree_free(struct ckv_tree *tree);
 
 /* The root, with a reference. */

@@ -3,7 +3,9 @@
 reads and holds open files of hundreds of checkpoints."""
 import os
 import resource
+import signal
 import subprocess
+import time
 
 from ckptest import *
 
@@ -45,6 +47,20 @@ def held(point):
         os.close(fd)
 
 
+def ends_with_open_files(store, point):
+    """SIGTERM while a file is open is an end like any other."""
+    p = subprocess.Popen([PROGRAM, "mount", "-f", store, point],
+                         stderr=subprocess.DEVNULL)
+    for _ in range(200):
+        if os.path.ismount(point):
+            break
+        time.sleep(0.05)
+    with open(point / "run/1/model/w.npy", "rb") as f:
+        f.read(10)
+        p.send_signal(signal.SIGTERM)
+        equal(p.wait(20), 0, "exit code of the daemon")
+
+
 def main():
     need_fuse()
     with folder() as tmp:
@@ -62,6 +78,7 @@ def main():
             held(point)
         finally:
             run("umount", point)
+        ends_with_open_files(store, point)
     done()
 
 
