@@ -433,6 +433,16 @@ bool ckv_gone(const struct ckv_node *n)
 	return rc == CKPT_ENOENT || !ckv_id_same(&id, &n->ckpt->id);
 }
 
+/* Under tree->lock. */
+static uint64_t with_facts(const struct ckv_run *r)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < r->count; i++)
+		n += r->entry[i].has_facts;
+	return n;
+}
+
 void ckv_counts(struct ckv_tree *tree, struct ckv_counts *out)
 {
 	*out = (struct ckv_counts){ .descriptors = ckq_manifests_open() };
@@ -440,6 +450,6 @@ void ckv_counts(struct ckv_tree *tree, struct ckv_counts *out)
 	out->open = tree->image_count;
 	for (size_t i = 0; i < tree->runs.cap; i++)
 		for (struct ckv_link *l = tree->runs.slots[i]; l; l = l->next)
-			out->known += ((struct ckv_run *)l)->count;
+			out->known += with_facts((struct ckv_run *)l);
 	pthread_mutex_unlock(&tree->lock);
 }

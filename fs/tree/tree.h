@@ -78,7 +78,7 @@ bool ckv_gone(const struct ckv_node *node);
 /* Figures for people. */
 struct ckv_counts {
 	uint64_t open;        /* checkpoints whose names are in memory */
-	uint64_t known;       /* names of runs that were listed */
+	uint64_t known;       /* checkpoints whose facts are */
 	uint64_t descriptors; /* of manifests, in the whole process */
 };
 void ckv_counts(struct ckv_tree *tree, struct ckv_counts *out);
