@@ -18,27 +18,30 @@
 
 /* An open folder: one snapshot for all its READDIRs. */
 struct dir {
+	struct ckm_handle handle; /* first */
 	struct ckv_list *list;
 	uint64_t ino;
 	bool live;
 };
 
-static void dir_free(struct dir *d)
+static void dir_end(struct ckm_handle *one)
 {
-	if (d)
-		ckv_list_free(d->list);
+	struct dir *d = (struct dir *)one;
+
+	ckv_list_free(d->list);
 	free(d);
 }
 
 void ckm_op_opendir(fuse_req_t req, fuse_ino_t ino,
 		       struct fuse_file_info *fi)
 {
-	struct ckv_node *node = ckm_nodes_get(ckm_fs_of(req)->nodes, ino);
+	struct ckm_fs *fs = ckm_fs_of(req);
+	struct ckv_node *node = ckm_nodes_get(fs->nodes, ino);
 	struct ckpt_err err = { 0 };
 	struct ckv_attr attr;
 	struct dir *d;
 
-	ckm_count(ckm_fs_of(req), CKM_OPENDIR, 1);
+	ckm_count(fs, CKM_OPENDIR, 1);
 	if (!node) {
 		fuse_reply_err(req, ESTALE);
 		return;
@@ -54,23 +57,26 @@ void ckm_op_opendir(fuse_req_t req, fuse_ino_t ino,
 	}
 	ckv_put(node);
 	if (rc < 0) {
-		dir_free(d);
+		free(d);
 		ckm_fail(req, rc, &err);
 		return;
 	}
+	ckm_handles_add(&fs->handles, &d->handle, dir_end);
 	fi->fh = (uint64_t)(uintptr_t)d;
 	fi->cache_readdir = !d->live;
 	fi->keep_cache = !d->live;
 	if (fuse_reply_open(req, fi) != 0)
-		dir_free(d);
+		ckm_handles_end(&fs->handles, &d->handle);
 }
 
 void ckm_op_releasedir(fuse_req_t req, fuse_ino_t ino,
 			  struct fuse_file_info *fi)
 {
+	struct ckm_fs *fs = ckm_fs_of(req);
+
 	(void)ino;
-	ckm_count(ckm_fs_of(req), CKM_RELEASEDIR, 1);
-	dir_free((struct dir *)(uintptr_t)fi->fh);
+	ckm_count(fs, CKM_RELEASEDIR, 1);
+	ckm_handles_end(&fs->handles, (struct ckm_handle *)(uintptr_t)fi->fh);
 	fuse_reply_err(req, 0);
 }
 

@@ -42,6 +42,22 @@ struct ckm_known {
 struct ckm_known *ckm_nodes_checkpoints(struct ckm_nodes *n,
 					size_t *out_count);
 
+/* ---- handles.c: what is open, each behind its fuse_file_info's fh ---- */
+struct ckm_handle {
+	struct ckm_handle *prev, *next;
+	void (*end)(struct ckm_handle *one); /* frees it */
+};
+struct ckm_handles {
+	pthread_mutex_t lock;
+	struct ckm_handle head; /* of the ring; guard: lock */
+};
+void ckm_handles_init(struct ckm_handles *h);
+void ckm_handles_add(struct ckm_handles *h, struct ckm_handle *one,
+		     void (*end)(struct ckm_handle *one));
+void ckm_handles_end(struct ckm_handles *h, struct ckm_handle *one);
+/* End what is left; no request is under way. */
+void ckm_handles_fini(struct ckm_handles *h);
+
 /* ---- what a mount counts; status.c names them ---- */
 enum ckm_counter {
 	CKM_LOOKUP, CKM_FORGET, CKM_GETATTR, CKM_READLINK, CKM_OPEN, CKM_READ,
@@ -53,6 +69,7 @@ struct ckm_fs {
 	struct ckpt_store *store;
 	struct ckv_tree *tree;
 	struct ckm_nodes *nodes;
+	struct ckm_handles handles;
 	uid_t uid;
 	gid_t gid;
 	mode_t umask;           /* bits that modes lack */

@@ -210,6 +210,7 @@ static int fs_open(struct daemon *d, struct ckpt_err *err)
 
 static void fs_close(struct daemon *d)
 {
+	ckm_handles_fini(&d->fs.handles);
 	ckm_nodes_free(d->fs.nodes);
 	ckv_tree_free(d->fs.tree);
 	ckpt_store_close(d->fs.store);
@@ -236,6 +237,7 @@ static int serve(struct daemon *d, struct ckpt_err *err)
 	d->fs.ready = on_ready;
 	d->fs.ready_ctx = d;
 	pthread_mutex_init(&d->fs.size_lock, NULL);
+	ckm_handles_init(&d->fs.handles);
 	/* memory that is given back goes back to the system: few arenas, and
 	 * large tables never from a heap, whatever was freed before */
 	mallopt(M_ARENA_MAX, 2);
@@ -246,7 +248,6 @@ static int serve(struct daemon *d, struct ckpt_err *err)
 	if (rc == 0)
 		rc = session_open(d, err);
 	if (rc == 0) {
-		ckm_point_readahead(d->point);
 		/* only now: systemd's automount lets its own group by */
 		if (!d->opts->foreground)
 			setsid();
@@ -308,12 +309,21 @@ static void detach(void)
 		close(null);
 }
 
+/* Descriptors of whoever called us: a lock or a pipe must not stay held for as
+ * long as the mount is there. */
+static void close_others(int keep)
+{
+	(void)close_range(3, (unsigned)keep - 1, 0);
+	(void)close_range((unsigned)keep + 1, ~0u, 0);
+}
+
 static int background(struct daemon *d, struct ckpt_err *err)
 {
 	int fds[2];
 
 	if (pipe2(fds, O_CLOEXEC) != 0)
 		return ckb_err_sys(err, errno, "cannot make a pipe");
+	fflush(NULL); /* or the child's exit writes it once more */
 	pid_t pid = fork();
 
 	if (pid < 0) {
@@ -330,6 +340,7 @@ static int background(struct daemon *d, struct ckpt_err *err)
 
 	/* relative paths were resolved by the caller of ckm_mount() */
 	detach();
+	close_others(fds[1]);
 	d->report_fd = fds[1];
 	int rc = serve(d, &why);
 
@@ -338,7 +349,7 @@ static int background(struct daemon *d, struct ckpt_err *err)
 		report(d, &why);
 	}
 	free(d->point);
-	_exit(rc < 0 ? 1 : 0);
+	exit(rc < 0 ? 1 : 0);
 }
 
 /* What fusermount3 would refuse, said in our words before it is asked. */

@@ -232,79 +232,81 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 		fuse_reply_readlink(req, (const char *)target.data);
 }
 
-/* A snapshot for each open, so that lines fit each other. */
-static void status_open(fuse_req_t req, struct fuse_file_info *fi)
-{
-	struct ckb_buf *text = calloc(1, sizeof(*text));
-	struct ckpt_err err = { 0 };
-	int rc = text ? ckm_status_text(ckm_fs_of(req), text, &err)
-		      : ckb_err_nomem(&err);
+/* An open file. */
+struct file {
+	struct ckm_handle handle; /* first */
+	struct ckv_node *node;    /* kept, whatever the kernel forgets */
+	struct ckb_buf text;      /* of the status file, which has no node */
+};
 
-	if (rc < 0) {
-		free(text);
-		ckm_fail(req, rc, &err);
-		return;
+static void file_end(struct ckm_handle *one)
+{
+	struct file *f = (struct file *)one;
+
+	if (f->node) {
+		ckv_release(f->node);
+		ckv_put(f->node);
 	}
-	fi->fh = (uint64_t)(uintptr_t)text;
-	fi->direct_io = 1;
-	if (fuse_reply_open(req, fi) != 0) {
-		ckb_buf_fini(text);
-		free(text);
-	}
+	ckb_buf_fini(&f->text);
+	free(f);
+}
+
+static struct file *file_of(const struct fuse_file_info *fi)
+{
+	return (struct file *)(uintptr_t)fi->fh;
+}
+
+static int file_open(struct ckm_fs *fs, fuse_ino_t ino, struct file *f,
+		     struct ckpt_err *err)
+{
+	/* a snapshot for each open, so that lines fit each other */
+	if (ino == CKM_STATUS_INO)
+		return ckm_status_text(fs, &f->text, err);
+	struct ckv_node *node = ckm_nodes_get(fs->nodes, ino);
+	int rc = node ? ckv_hold(node, err) : CKPT_ESTALE;
+
+	if (rc == 0)
+		f->node = CKB_TAKE(node);
+	ckv_put(node);
+	return rc;
 }
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ckm_fs *fs = ckm_fs_of(req);
-	struct ckv_node *node;
 
 	ckm_count(fs, CKM_OPEN, 1);
 	if ((fi->flags & O_ACCMODE) != O_RDONLY) {
 		fuse_reply_err(req, EROFS);
 		return;
 	}
-	if (ino == CKM_STATUS_INO) {
-		status_open(req, fi);
-		return;
-	}
-	node = ckm_nodes_get(fs->nodes, ino);
-	if (!node) {
-		fuse_reply_err(req, ESTALE);
-		return;
-	}
+	struct file *f = calloc(1, sizeof(*f));
 	struct ckpt_err err = { 0 };
-	int rc = ckv_hold(node, &err);
+	int rc = f ? file_open(fs, ino, f, &err) : ckb_err_nomem(&err);
 
 	if (rc < 0) {
-		ckv_put(node);
+		if (f)
+			file_end(&f->handle);
 		ckm_fail(req, rc, &err);
 		return;
 	}
-	/* the open file keeps the node, whatever the kernel forgets */
-	fi->fh = (uint64_t)(uintptr_t)node;
-	fi->keep_cache = 1;
+	ckm_handles_add(&fs->handles, &f->handle, file_end);
+	fi->fh = (uint64_t)(uintptr_t)f;
+	fi->direct_io = ino == CKM_STATUS_INO;
+	fi->keep_cache = ino != CKM_STATUS_INO;
 	fi->noflush = 1;
-	if (fuse_reply_open(req, fi) != 0) {
-		ckv_release(node);
-		ckv_put(node);
-	}
+	if (fuse_reply_open(req, fi) != 0)
+		ckm_handles_end(&fs->handles, &f->handle);
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t ino,
 		       struct fuse_file_info *fi)
 {
-	ckm_count(ckm_fs_of(req), CKM_RELEASE, 1);
-	if (ino == CKM_STATUS_INO) {
-		struct ckb_buf *text = (struct ckb_buf *)(uintptr_t)fi->fh;
+	struct ckm_fs *fs = ckm_fs_of(req);
 
-		ckb_buf_fini(text);
-		free(text);
-	} else {
-		struct ckv_node *node = (struct ckv_node *)(uintptr_t)fi->fh;
-
-		ckv_release(node);
-		ckv_put(node);
-	}
+	(void)ino;
+	ckm_count(fs, CKM_RELEASE, 1);
+	ckm_handles_end(&fs->handles, &file_of(fi)->handle);
 	fuse_reply_err(req, 0);
 }
 
@@ -364,14 +366,14 @@ static int read_failed(struct ckv_node *node, int code,
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		    struct fuse_file_info *fi)
 {
-	struct ckv_node *node = (struct ckv_node *)(uintptr_t)fi->fh;
+	const struct file *f = file_of(fi);
 	struct ckm_fs *fs = ckm_fs_of(req);
 	struct ckpt_err err = { 0 };
 	size_t len = 0;
 
 	ckm_count(fs, CKM_READ, 1);
 	if (ino == CKM_STATUS_INO) {
-		const struct ckb_buf *b = (struct ckb_buf *)(uintptr_t)fi->fh;
+		const struct ckb_buf *b = &f->text;
 		size_t at = (size_t)ckb_min_u64((uint64_t)off, b->len);
 
 		fuse_reply_buf(req, (const char *)b->data + at,
@@ -384,10 +386,10 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	int rc = ckv_read(node, (uint64_t)off, data, size, &len, &err);
+	int rc = ckv_read(f->node, (uint64_t)off, data, size, &len, &err);
 
 	if (rc < 0) {
-		ckm_fail(req, read_failed(node, rc, &err), &err);
+		ckm_fail(req, read_failed(f->node, rc, &err), &err);
 		return;
 	}
 	ckm_count(fs, CKM_BYTES, len);

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 
 #define SWEEP_S 5
@@ -81,7 +82,11 @@ static void sweep(struct ckm_sweep *s)
 static void *run(void *arg)
 {
 	struct ckm_sweep *s = arg;
+	struct statfs st;
 
+	/* once the mount has answered: INIT lowers what was raised before */
+	if (statfs(s->point, &st) == 0)
+		ckm_point_readahead(s->point);
 	pthread_mutex_lock(&s->lock);
 	while (!s->stop) {
 		struct timespec at;

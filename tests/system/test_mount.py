@@ -54,6 +54,42 @@ def foreground(store, point):
     check(not os.path.ismount(point), "-f unmounts")
 
 
+def keeps_to_itself(store, point):
+    """The daemon holds nothing of who called it, and reads far ahead."""
+    read, write = os.pipe()
+    subprocess.run([PROGRAM, "mount", store, point], check=True,
+                   pass_fds=[write])
+    os.close(write)
+    os.set_blocking(read, False)
+    try:
+        equal(os.read(read, 1), b"", "the pipe's end")
+    except BlockingIOError:
+        check(False, "the daemon holds a pipe of its caller")
+    os.close(read)
+    if os.geteuid() == 0:
+        for line in open("/proc/self/mountinfo"):
+            if line.split()[4] == str(point):
+                ahead = f"/sys/class/bdi/{line.split()[2]}/read_ahead_kb"
+        check(wait_for(lambda: int(open(ahead).read()) >= 4096),
+              f"read-ahead of the mount: {open(ahead).read()} KiB")
+    run("umount", point)
+
+
+def ends_under_open_files(store, point):
+    """SIGTERM while a file and a folder are open: a clean end."""
+    p = subprocess.Popen([PROGRAM, "mount", "-f", store, point],
+                         stderr=subprocess.PIPE)
+    check(wait_for(lambda: os.path.ismount(point)), "-f mounts")
+    held = [os.open(point / name, os.O_RDONLY) for name in
+            ("README.txt", "run", ".ckptfs", "run/1/model/w.npy")]
+    os.listdir(held[1])
+    p.send_signal(signal.SIGTERM)
+    equal(p.wait(10), 0, "it ends well under open files")
+    for fd in held:
+        os.close(fd)
+    check(not os.path.ismount(point), "and unmounts")
+
+
 def busy_and_dead(store, point):
     run("mount", store, point)
     held = open(point / "README.txt")
@@ -99,6 +135,8 @@ def main():
         refusals(store, tmp)
         lives(store, tmp / "m")
         foreground(store, tmp / "m")
+        keeps_to_itself(store, tmp / "m")
+        ends_under_open_files(store, tmp / "m")
         busy_and_dead(store, tmp / "m")
         new_ones_appear(store, tmp, tmp / "m")
     done()
