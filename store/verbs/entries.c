@@ -88,11 +88,12 @@ static int rows_load(struct ckpt_store *s, struct rows *r,
 	struct ckpt_err mine = { 0 };
 	struct ckq_index *ix;
 
-	r->err = &mine;
 	if (ckq_index_open(s->index_path, s->uuid, false, &ix, NULL) < 0)
 		return 0;
+	r->err = &mine;
 	int rc = ckq_index_list(ix, take_row, r, &r->exact, &mine);
 
+	r->err = NULL;
 	ckq_index_close(ix);
 	if (rc == CKPT_ENOMEM)
 		return ckb_err_nomem(err);

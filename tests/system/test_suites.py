@@ -16,7 +16,8 @@ def fio(path, rw, engine, *more):
     return subprocess.run(
         ["fio", "--name=job", f"--filename={path}", f"--offset={HEAD}",
          f"--size={SIZE}", "--bs=4k", f"--rw={rw}", f"--ioengine={engine}",
-         "--verify=crc32c", "--randrepeat=1", "--thread",
+         "--verify=crc32c", "--verify_state_save=0", "--randrepeat=1",
+         "--thread",
          "--output-format=json", *more],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
