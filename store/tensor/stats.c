@@ -2,29 +2,17 @@
 /*
  * stats.c - statistics in one pass over a tile's bytes.
  *
- * Kinds of 16 and 32 bits are folded eight elements at a time, branch-free, in
- * vectors of four (GCC's vector types: SSE2, NEON, or plain code where there
- * are none): lane i % 8 of each accumulator takes in element i, so the order
- * of additions depends on the bytes alone, and equal tiles give equal sums
- * whatever the thread or the processor. Kinds of 8 bits and less are counted
- * into a histogram of codes first. Pure.
+ * Floating-point kinds of 16 and 32 bits are folded in lanes (fold.h). Kinds of
+ * 8 bits and less are counted into a histogram of codes first. Sums do not
+ * depend on thread or processor. Pure.
  */
 #include "tensor/stats.h"
 
 #include <math.h>
 
 #include "base/bytes.h"
+#include "tensor/fold.h"
 #include "tensor/value.h"
-
-#define LANES 8
-#define BLOCK (1u << 20) /* elements between sums of 32-bit counts */
-#define F32_INF 0x7f800000
-
-typedef float vec_f __attribute__((vector_size(16)));
-typedef int32_t vec_i __attribute__((vector_size(16)));
-typedef uint32_t vec_u __attribute__((vector_size(16)));
-typedef float pair_f __attribute__((vector_size(8)));
-typedef double pair_d __attribute__((vector_size(16)));
 
 void ckt_stats_init(struct ckpt_stats *stats, enum ckpt_dtype dtype)
 {
@@ -49,111 +37,6 @@ void ckt_stats_init(struct ckpt_stats *stats, enum ckpt_dtype dtype)
 	}
 }
 
-/* Running folds of four lanes; a negative count: comparisons give -1. */
-struct fold {
-	vec_f min, max;
-	pair_d sum[2];
-	vec_i nan, finite, zero;
-};
-
-static void fold_init(struct fold *f)
-{
-	memset(f, 0, sizeof(*f));
-	f->min = f->min + INFINITY;
-	f->max = f->max - INFINITY;
-}
-
-static inline vec_i pick(vec_i mask, vec_i yes, vec_i no)
-{
-	return (yes & mask) | (no & ~mask);
-}
-
-static inline void fold_four(struct fold *f, vec_i bits)
-{
-	vec_i mag = bits & 0x7fffffff, finite = mag < F32_INF;
-	vec_i kept = bits & finite; /* the others become 0 */
-	vec_f low = (vec_f)(kept | (F32_INF & ~finite));
-	vec_f high = (vec_f)(kept | ((int32_t)0xff800000 & ~finite));
-	union {
-		vec_i all;
-		pair_f half[2];
-	} x = { kept };
-
-	f->nan += mag > F32_INF;
-	f->finite += finite;
-	f->zero += mag == 0;
-	f->min = (vec_f)pick(low < f->min, (vec_i)low, (vec_i)f->min);
-	f->max = (vec_f)pick(high > f->max, (vec_i)high, (vec_i)f->max);
-	f->sum[0] += __builtin_convertvector(x.half[0], pair_d);
-	f->sum[1] += __builtin_convertvector(x.half[1], pair_d);
-}
-
-/* Four F16, in the low halves, as F32: the exponent's bias is moved, by the
- * same again for Inf and NaN; below 2^-14 the value is an integer scaled. */
-static inline vec_i from_f16(vec_u half)
-{
-	vec_i mag = (vec_i)(half & 0x7fff), sign = (vec_i)(half << 16);
-	vec_i wide = (mag << 13) + (112 << 23);
-	vec_f tiny = __builtin_convertvector(mag, vec_f) * 0x1p-24f;
-
-	wide += (mag >= 0x7c00) & (112 << 23);
-	return pick(mag < 0x0400, (vec_i)tiny, wide) |
-	       (sign & (int32_t)0x80000000);
-}
-
-/* 16 bytes as little-endian words. */
-static inline vec_u words(const uint8_t *p)
-{
-	vec_u w;
-
-	memcpy(&w, p, sizeof(w));
-	for (int i = 0; i < 4 && __BYTE_ORDER == __BIG_ENDIAN; i++)
-		w[i] = le32toh(w[i]);
-	return w;
-}
-
-/* @n is a multiple of LANES. F32: lanes 0-3 go to f[0], 4-7 to f[1]. */
-static void fold_f32(struct fold *f, const uint8_t *p, size_t n)
-{
-	struct fold a = f[0], b = f[1];
-
-	for (size_t i = 0; i < n; i += LANES, p += 4 * LANES) {
-		fold_four(&a, (vec_i)words(p));
-		fold_four(&b, (vec_i)words(p + 16));
-	}
-	f[0] = a;
-	f[1] = b;
-}
-
-/* 16 bits: even lanes, the low halves of words, go to f[0], odd to f[1]. */
-static void fold_bf16(struct fold *f, const uint8_t *p, size_t n)
-{
-	struct fold a = f[0], b = f[1];
-
-	for (size_t i = 0; i < n; i += LANES, p += 2 * LANES) {
-		vec_u w = words(p);
-
-		fold_four(&a, (vec_i)(w << 16));
-		fold_four(&b, (vec_i)(w & 0xffff0000));
-	}
-	f[0] = a;
-	f[1] = b;
-}
-
-static void fold_f16(struct fold *f, const uint8_t *p, size_t n)
-{
-	struct fold a = f[0], b = f[1];
-
-	for (size_t i = 0; i < n; i += LANES, p += 2 * LANES) {
-		vec_u w = words(p);
-
-		fold_four(&a, from_f16(w & 0xffff));
-		fold_four(&b, from_f16(w >> 16));
-	}
-	f[0] = a;
-	f[1] = b;
-}
-
 static void take_one(struct ckpt_stats *s, double x)
 {
 	if (isnan(x)) {
@@ -168,64 +51,55 @@ static void take_one(struct ckpt_stats *s, double x)
 	}
 }
 
-/* Counts of one block into @s; 32 bits each are enough for it. */
-static void fold_counts(struct ckpt_stats *s, struct fold *f, size_t n)
+static ckt_fold_fn fold_for(enum ckpt_dtype dtype)
 {
-	uint64_t nan = 0, finite = 0, zero = 0;
-
-	for (int h = 0; h < 2; h++)
-		for (int l = 0; l < 4; l++) {
-			nan += (uint32_t)-f[h].nan[l];
-			finite += (uint32_t)-f[h].finite[l];
-			zero += (uint32_t)-f[h].zero[l];
-		}
-	s->nan_count += nan;
-	s->inf_count += n - finite - nan;
-	s->zero_count += zero;
-	for (int h = 0; h < 2; h++) {
-		memset(&f[h].nan, 0, sizeof(f[h].nan));
-		memset(&f[h].finite, 0, sizeof(f[h].finite));
-		memset(&f[h].zero, 0, sizeof(f[h].zero));
-	}
+#ifdef __x86_64__
+	if (ckt_fold_has_wide())
+		return dtype == CKPT_F32 ? ckt_fold_f32_wide
+		     : dtype == CKPT_BF16 ? ckt_fold_bf16_wide
+					  : ckt_fold_f16_wide;
+#endif
+	return dtype == CKPT_F32 ? ckt_fold_f32
+	     : dtype == CKPT_BF16 ? ckt_fold_bf16
+				  : ckt_fold_f16;
 }
 
-/* Lanes in their order. */
-static void fold_end(struct ckpt_stats *s, const struct fold *f, bool halves)
+/* @n elements are in @f. Lanes in their order. */
+static void fold_end(struct ckpt_stats *s, const struct ckt_fold *f, size_t n)
 {
-	for (int l = 0; l < LANES; l++) {
-		const struct fold *of = &f[halves ? l % 2 : l / 4];
-		int at = halves ? l / 2 : l % 4;
-		double low = (double)of->min[at], high = (double)of->max[at];
+	for (int l = 0; l < CKT_FOLD_LANES; l++) {
+		double low = (double)f->min[l], high = (double)f->max[l];
 
 		s->min.f = low < s->min.f ? low : s->min.f;
 		s->max.f = high > s->max.f ? high : s->max.f;
-		s->sum += of->sum[at / 2][at % 2];
+		s->sum += f->sum[l];
 	}
+	s->nan_count += f->nan;
+	s->inf_count += n - f->finite - f->nan;
+	s->zero_count += f->zero;
 }
 
 static void add_f32_like(struct ckpt_stats *s, enum ckpt_dtype dtype,
 			 const uint8_t *p, size_t count)
 {
-	size_t bytes = ckpt_dtype_bits(dtype) / 8, i = 0;
-	struct fold f[2];
+	size_t bytes = ckpt_dtype_bits(dtype) / 8, done = 0;
+	size_t end = count / CKT_FOLD_LANES * CKT_FOLD_LANES;
+	ckt_fold_fn fold = fold_for(dtype);
+	struct ckt_fold f = { .nan = 0 };
 
-	fold_init(&f[0]);
-	fold_init(&f[1]);
-	while (count - i >= LANES) {
-		size_t n = ckb_min_u64(BLOCK, (count - i) / LANES * LANES);
-
-		if (dtype == CKPT_F32)
-			fold_f32(f, p + i * bytes, n);
-		else if (dtype == CKPT_BF16)
-			fold_bf16(f, p + i * bytes, n);
-		else
-			fold_f16(f, p + i * bytes, n);
-		fold_counts(s, f, n);
-		i += n;
+	for (int l = 0; l < CKT_FOLD_LANES; l++) {
+		f.min[l] = INFINITY;
+		f.max[l] = -INFINITY;
 	}
-	fold_end(s, f, bytes == 2);
-	for (; i < count; i++)
-		take_one(s, ckt_value_f64(dtype, p, i));
+	while (done < end) {
+		size_t n = (size_t)ckb_min_u64(CKT_FOLD_MAX, end - done);
+
+		fold(&f, p + done * bytes, n);
+		done += n;
+	}
+	fold_end(s, &f, end);
+	for (; done < count; done++)
+		take_one(s, ckt_value_f64(dtype, p, done));
 }
 
 static void add_f64(struct ckpt_stats *s, const uint8_t *p, size_t count)
