@@ -186,14 +186,19 @@ static int make_folders(struct ckv_paths *p, const struct ckpt_checkpoint *k,
 
 /* ---- inode numbers ---- */
 
-/* A set of numbers but 0: are all different? */
+/* A set of numbers but 0: are all different? It is larger than the processor's
+ * caches, so a number waits until its slot has come from memory. */
+#define WAITING 16u /* a power of two */
+
 struct set {
 	uint64_t *slots;
-	size_t cap;       /* a power of two */
+	size_t cap;                /* a power of two */
+	uint64_t waiting[WAITING]; /* 0: none */
+	size_t turn;
 	bool twice;
 };
 
-static void set_add(struct set *s, uint64_t number)
+static void set_put(struct set *s, uint64_t number)
 {
 	size_t at = (size_t)number & (s->cap - 1);
 
@@ -201,6 +206,24 @@ static void set_add(struct set *s, uint64_t number)
 		at = (at + 1) & (s->cap - 1);
 	s->twice |= s->slots[at] == number;
 	s->slots[at] = number;
+}
+
+static void set_add(struct set *s, uint64_t number)
+{
+	uint64_t *place = &s->waiting[s->turn++ & (WAITING - 1)];
+
+	__builtin_prefetch(&s->slots[(size_t)number & (s->cap - 1)], 1);
+	if (*place)
+		set_put(s, *place);
+	*place = number;
+}
+
+static bool set_all_differ(struct set *s)
+{
+	for (size_t i = 0; i < WAITING; i++)
+		if (s->waiting[i])
+			set_put(s, s->waiting[i]);
+	return !s->twice;
 }
 
 /* The files of an entry called @name in folder @f. */
@@ -257,24 +280,23 @@ static int make_numbers(struct ckv_paths *p, const struct ckpt_checkpoint *k,
 			struct ckpt_err *err)
 {
 	size_t most = 2 * (size_t)p->path_count + p->folder_count + 1;
-	struct set set = { .cap = 64 };
+	size_t cap = 64;
 
-	while (set.cap < 2 * most)
-		set.cap *= 2;
+	while (cap < 2 * most)
+		cap *= 2;
 	for (; p->salt < SALT_MAX; p->salt++) {
-		CKB_FREE uint64_t *slots = calloc(set.cap, sizeof(*slots));
+		CKB_FREE uint64_t *slots = calloc(cap, sizeof(*slots));
+		struct set set = { .slots = slots, .cap = cap };
 
 		if (!slots)
 			return ckb_err_nomem(err);
-		set.slots = slots;
-		set.twice = false;
 		p->folder[0].ino =
 			ckv_ino_uuid(ckpt_checkpoint_info(k)->uuid);
 		set_add(&set, ckv_ino_below(p->folder[0].ino, p->salt,
 					    "checkpoint.json", 15));
 		for (uint32_t i = 0; i < p->folder_count; i++)
 			number_folder(p, k, i, &set);
-		if (!set.twice)
+		if (set_all_differ(&set))
 			return 0;
 	}
 	return ckb_err(err, CKPT_ECORRUPT, "two entries of checkpoint '%s' "
