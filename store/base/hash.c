@@ -20,8 +20,7 @@ uint64_t ckb_xxh3(const void *data, size_t len)
 	return XXH3_64bits(data, len);
 }
 
-/* The head of a short text and it, joined: streaming costs three times as
- * much. */
+/* Texts this short are joined to their prefix: streaming them costs more. */
 #define JOINED_MAX 256
 
 uint64_t ckb_xxh3_u32(uint32_t prefix, const void *data, size_t len)
