@@ -5,12 +5,14 @@ layers and vendor headers by #include; function and file sizes; every S-number
 of the promises cited; SPDX lines; every source is built; paths in the documents
 exist; every command has a man page, which mandoc finds well made; commands and
 options named in documents and man pages are in the command's help, and the
-help's options are in its man page.
+help's options are in its man page; tests/cases.tsv (cases.py).
 """
 import pathlib
 import re
 import subprocess
 import sys
+
+import cases
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAYERS = {  # folder -> what it may include
@@ -278,6 +280,7 @@ def main():
     help_of = helps()
     help_and_pages(help_of)
     commands_in_documents(help_of)
+    found.extend(cases.findings((ROOT / "tests/cases.tsv").read_text(), ROOT))
     print("\n".join(found) if found else "lint: no findings")
     sys.exit(1 if found else 0)
 
