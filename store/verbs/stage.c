@@ -314,17 +314,20 @@ static int collect(void *ctx, const char *name, unsigned char type)
 	return 0;
 }
 
-/* Best effort: what stays is found by gc (S4). */
+/* Best effort: what stays is found by gc (S4). Where no descriptor is left to
+ * list it with, what every save begins with is removed by name. */
 static void remove_folder(struct cks_stage *st)
 {
+	static const char first[] = "lock\0save.json";
 	const struct ckb_sys *sys = st->s->sys;
 	CKB_BUF struct ckb_buf names = { 0 };
+	bool listed = sys->list(sys, st->s->dirfd, st->dir, collect,
+				&names) == 0 && !names.failed;
+	const char *all = listed ? (const char *)names.data : first;
+	size_t len = listed ? names.len : sizeof(first);
 
-	if (sys->list(sys, st->s->dirfd, st->dir, collect, &names) < 0 ||
-	    names.failed)
-		return;
-	for (size_t at = 0; at < names.len;) {
-		const char *name = (const char *)names.data + at;
+	for (size_t at = 0; at < len;) {
+		const char *name = all + at;
 		char path[CKS_STAGE_DIR_BYTES + 257];
 
 		snprintf(path, sizeof(path), "%s/%s", st->dir, name);

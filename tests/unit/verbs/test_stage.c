@@ -220,6 +220,48 @@ static void without_flock_saves_work(void **state)
 	ckpt_store_close(s);
 }
 
+static int no_list(const struct ckb_sys *sys, int dirfd, const char *path,
+		   ckb_dirent_fn fn, void *ctx)
+{
+	return strncmp(path, "staging/", 8) == 0 ? -EMFILE
+	     : real->list(sys, dirfd, path, fn, ctx);
+}
+
+static const char *unopened;
+
+static int no_open(const struct ckb_sys *sys, int dirfd, const char *path,
+		   int flags, mode_t mode)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && strcmp(slash + 1, unopened) == 0 ? -EMFILE
+	     : real->openat(sys, dirfd, path, flags, mode);
+}
+
+/* scale-07: the folder goes, though it cannot be listed either */
+static void without_descriptors_nothing_is_left(void **state)
+{
+	static const char *const files[] = { "lock", "save.json" };
+	struct fix *f = *state;
+	struct ckb_sys sys = *ckb_sys_real();
+	struct ckpt_store *s;
+	struct cks_stage *st;
+	struct ckpt_err err = { 0 };
+
+	real = ckb_sys_real();
+	sys.openat = no_open;
+	sys.list = no_list;
+	for (size_t i = 0; i < CKB_ARRAY_LEN(files); i++) {
+		unopened = files[i];
+		assert_ok(cks_store_open_sys(&sys, f->path, NULL, &s, &err));
+		assert_code(cks_stage_open(s, "a", attempt, &st, &err),
+			    CKPT_EIO);
+		assert_says(err, "Too many open files");
+		assert_int_equal(fix_count(f->store, "staging"), 0);
+		ckpt_store_close(s);
+	}
+}
+
 /* ---- packs ---- */
 
 static void a_published_pack_leaves_staging_and_is_whole(void **state)
@@ -271,6 +313,7 @@ int main(void)
 		TEST(an_unreadable_condemned_list_stops_the_save),
 		TEST(staging_is_synced_before_condemned_is_read),
 		TEST(without_flock_saves_work),
+		TEST(without_descriptors_nothing_is_left),
 		TEST(a_published_pack_leaves_staging_and_is_whole),
 		TEST(closing_removes_what_was_staged),
 	};
