@@ -166,6 +166,52 @@ static void strided_memory_is_saved_in_c_order(void **state)
 	ckpt_checkpoint_close(c);
 }
 
+/* dtype-11: views of other dtypes over one memory are tensors of their own */
+static void complex_and_its_parts_are_three_tensors(void **state)
+{
+	struct fix *f = *state;
+	static const float pairs[] = { 0, -1, 2, -3, 4, -5 }; /* C64 */
+	static const float real[] = { 0, 2, 4 }, imag[] = { -1, -3, -5 };
+	static const struct {
+		const char *name;
+		enum ckpt_dtype dtype;
+		const float *from;
+		int64_t stride;
+		const void *want;
+		size_t bytes;
+	} views[] = {
+		{ "a", CKPT_C64, pairs, 8, pairs, sizeof(pairs) },
+		{ "a.real", CKPT_F32, pairs, 8, real, sizeof(real) },
+		{ "a.imag", CKPT_F32, pairs + 1, 8, imag, sizeof(imag) },
+	};
+	struct ckpt_shape three = SHAPE(1, 3);
+	struct ckpt_err err = { 0 };
+	struct ckpt_provider p;
+	uint32_t item;
+	struct ckpt_save *s = fix_begin(f->writer, "views", false, &item);
+
+	for (size_t i = 0; i < CKB_ARRAY_LEN(views); i++) {
+		struct ckpt_tensor_desc d = fix_desc(views[i].name,
+						     views[i].dtype, three);
+
+		assert_ok(ckpt_provider_strided(views[i].from, views[i].dtype,
+						&three, &views[i].stride, &p,
+						&err));
+		assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+	}
+	assert_ok(fix_finish(s, &err));
+	struct ckpt_checkpoint *c = fix_opened(f->store, "views");
+
+	for (size_t i = 0; i < CKB_ARRAY_LEN(views); i++) {
+		const struct ckpt_tensor_info *t = fix_find(c, "model",
+							    views[i].name);
+
+		assert_int_equal(t->dtype, views[i].dtype);
+		fix_equal(c, t, views[i].want, views[i].bytes);
+	}
+	ckpt_checkpoint_close(c);
+}
+
 static void strided_memory_that_cannot_be_is_refused(void **state)
 {
 	struct ckpt_shape two = SHAPE(2, 2, 2), empty = SHAPE(2, 0, 2);
@@ -393,6 +439,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(strided_memory_is_gathered_at_any_offset),
 		TEST(strided_memory_is_saved_in_c_order),
+		TEST(complex_and_its_parts_are_three_tensors),
 		cmocka_unit_test(strided_memory_that_cannot_be_is_refused),
 		cmocka_unit_test(host_memory_is_lent_and_a_copy_is_not),
 		cmocka_unit_test(null_with_a_size_is_no_data),
