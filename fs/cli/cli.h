@@ -54,15 +54,6 @@ int cli_usage(const struct cli *cli, const char *fmt, ...) CKB_PRINTF(2, 3);
 /* What getopt found wrong with argv[optind - 1]. */
 int cli_bad_option(const struct cli *cli, char **argv, int c);
 
-/* ---- near.c: the word that a mistyped one was meant to be ---- */
-struct cli_near {
-	const char *typed;
-	char best[40];        /* "": nothing is near */
-	size_t distance;
-};
-void cli_near_init(struct cli_near *near, const char *typed);
-void cli_near_try(struct cli_near *near, const char *word, size_t len);
-
 /* The next option ("-l", "--long") in a help text from *@at on; false: none
  * left. *@at moves behind it. */
 bool cli_next_option(const char **at, const char **out, size_t *out_len);

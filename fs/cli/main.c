@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/near.h"
 #include "cli/cli.h"
 
 const struct cli_command *const cli_commands[] = {
@@ -99,20 +100,16 @@ static const char *suggest(const struct cli *cli, const char *typed,
 			   char dst[80])
 {
 	const char *texts[] = { cli->about->help, cli_common_help };
-	struct cli_near near;
-	char word[40];
+	struct ckb_near near;
 
-	snprintf(word, sizeof(word), "%.*s",
-		 (int)ckb_min_u64(strcspn(typed, "="), sizeof(word) - 1),
-		 typed);
-	cli_near_init(&near, word);
+	ckb_near_init(&near, typed, strcspn(typed, "="));
 	for (size_t i = 0; i < CKB_ARRAY_LEN(texts); i++) {
 		const char *at = texts[i], *option;
 		size_t len;
 
 		while (cli_next_option(&at, &option, &len))
 			if (len > 2)
-				cli_near_try(&near, option, len);
+				ckb_near_try(&near, option, len);
 	}
 	snprintf(dst, 80, near.best[0] ? "; did you mean '%s'?" : "%s",
 		 near.best);
@@ -150,11 +147,11 @@ static const struct cli_command *find(const char *name)
 
 static int no_command(const char *word)
 {
-	struct cli_near near;
+	struct ckb_near near;
 
-	cli_near_init(&near, word);
+	ckb_near_init(&near, word, strlen(word));
 	for (size_t i = 0; cli_commands[i]; i++)
-		cli_near_try(&near, cli_commands[i]->name,
+		ckb_near_try(&near, cli_commands[i]->name,
 			     strlen(cli_commands[i]->name));
 	fprintf(stderr, "ckptfs: there is no command '%s'%s%s%s; see: ckptfs "
 		"--help\n", word, near.best[0] ? "; did you mean '" : "",

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/near.h"
 #include "cli/mount_opts.h"
 
 enum what { OURS, KERNELS, REFUSED };
@@ -44,48 +45,16 @@ static const struct option {
 	{ "remount", REFUSED, "unmount and mount again" },
 };
 
-/* Edits from @a to @b, texts of at most 31 bytes. */
-static size_t distance(const char *a, const char *b)
-{
-	size_t row[32], n = strlen(b);
-
-	for (size_t j = 0; j <= n; j++)
-		row[j] = j;
-	for (size_t i = 0; a[i]; i++) {
-		size_t diagonal = row[0];
-
-		row[0] = i + 1;
-		for (size_t j = 1; j <= n; j++) {
-			size_t cost = diagonal + (a[i] != b[j - 1]);
-
-			diagonal = row[j];
-			if (row[j] + 1 < cost)
-				cost = row[j] + 1;
-			if (row[j - 1] + 1 < cost)
-				cost = row[j - 1] + 1;
-			row[j] = cost;
-		}
-	}
-	return row[n];
-}
-
 static int unknown(const struct cli *cli, const char *o)
 {
-	const char *best = NULL;
-	size_t best_edits = 4;
+	struct ckb_near near;
 
-	for (size_t i = 0; i < CKB_ARRAY_LEN(table); i++) {
-		size_t edits = strlen(o) < 32 ? distance(o, table[i].name)
-					      : SIZE_MAX;
-
-		if (edits < best_edits && edits * 2 < strlen(o) + 1) {
-			best_edits = edits;
-			best = table[i].name;
-		}
-	}
+	ckb_near_init(&near, o, strlen(o));
+	for (size_t i = 0; i < CKB_ARRAY_LEN(table); i++)
+		ckb_near_try(&near, table[i].name, strlen(table[i].name));
 	return cli_usage(cli, "there is no mount option '%s'%s%s%s", o,
-			 best ? "; did you mean '" : "", best ? best : "",
-			 best ? "'?" : "");
+			 *near.best ? "; did you mean '" : "", near.best,
+			 *near.best ? "'?" : "");
 }
 
 /* A whole number in @base from @min to @max. */

@@ -10,39 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/near.h"
 #include "tree/internal.h"
 
 #define NEAR_MAX 3u       /* names a message offers */
-#define NEAR_BYTES 64u    /* longer names are not compared */
 
-/* Edits from @a to @b; SIZE_MAX: too long to say. */
-static size_t distance(const char *a, const char *b)
+/* Edits from @name to @there; SIZE_MAX: too many. */
+static size_t distance(const char *name, const char *there)
 {
-	size_t row[NEAR_BYTES + 1], n = strlen(a), m = strlen(b);
+	size_t len = strlen(name);
 
-	if (n > NEAR_BYTES || m > NEAR_BYTES)
-		return SIZE_MAX;
 	/* the name without its suffix, or the start of a folder's name */
-	if (n > 0 && m > n && strncmp(a, b, n) == 0)
+	if (len > 0 && there[len] != '\0' && strncmp(name, there, len) == 0)
 		return 1;
-	for (size_t j = 0; j <= m; j++)
-		row[j] = j;
-	for (size_t i = 1; i <= n; i++) {
-		size_t diagonal = row[0];
-
-		row[0] = i;
-		for (size_t j = 1; j <= m; j++) {
-			size_t cost = diagonal + (a[i - 1] != b[j - 1]);
-
-			diagonal = row[j];
-			if (row[j] + 1 < cost)
-				cost = row[j] + 1;
-			if (row[j - 1] + 1 < cost)
-				cost = row[j - 1] + 1;
-			row[j] = cost;
-		}
-	}
-	return row[m];
+	return ckb_edits(name, len, there, strlen(there), len / 3 + 1);
 }
 
 struct near {
@@ -73,13 +54,12 @@ static void near_add(struct near *n, const char *name, size_t edits)
 static void hint(struct ckb_buf *out, const struct ckv_list *l,
 		 const char *name)
 {
-	size_t most = strlen(name) / 3 + 1;
 	struct near n = { .count = 0 };
 
 	for (size_t i = 0; i < ckv_list_count(l); i++) {
 		size_t edits = distance(name, ckv_list_name(l, i));
 
-		if (edits <= most)
+		if (edits != SIZE_MAX)
 			near_add(&n, ckv_list_name(l, i), edits);
 	}
 	for (size_t i = 0; i < n.count; i++)
