@@ -115,9 +115,10 @@ bool cli_is_pattern(const char *path);
 
 /* The checkpoints that @place means, appended to @out: one, those of a run at
  * any depth (@runs), or what matches a pattern; @select (or NULL) chooses.
+ * A path that ends in latest or newest is replaced by the name it means.
  * Nothing at all is CKPT_ENOENT; nothing chosen is none. After a failure @out
  * still is to be freed. */
-CKB_MUST int cli_pick(struct ckpt_store *store, const struct cli_place *place,
+CKB_MUST int cli_pick(struct ckpt_store *store, struct cli_place *place,
 		      bool runs, const struct cli_select *select,
 		      struct cli_names *out, struct ckpt_err *err);
 

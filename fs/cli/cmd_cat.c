@@ -12,8 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
-#include "tree/tree.h"
+#include "cli/inside.h"
 
 #define STEP_BYTES (1u << 20)
 
@@ -59,48 +58,20 @@ static int cat_node(struct ckv_node *node, const char *path,
 	return 0;
 }
 
-/* "run/4000" or "run/4000/model": the checkpoint, and the item or "". */
-static int open_checkpoint(struct ckpt_store *store, const char *path,
-			   struct ckpt_checkpoint **out, const char **out_item,
-			   struct ckpt_err *err)
-{
-	struct ckpt_err first = { 0 };
-	int rc = ckpt_checkpoint_open(store, path, out, &first);
-	const char *slash = strrchr(path, '/');
-
-	*out_item = "";
-	if ((rc == CKPT_ENOENT || rc == CKPT_EINVAL) && slash) {
-		CKB_FREE char *name = strndup(path, (size_t)(slash - path));
-
-		if (!name)
-			return ckb_err_nomem(err);
-		if (ckpt_checkpoint_open(store, name, out, NULL) == 0) {
-			*out_item = slash + 1;
-			return 0;
-		}
-	}
-	if (rc < 0 && err)
-		*err = first;
-	return rc;
-}
-
-static int find_tensor(struct ckpt_checkpoint *ckpt, const char *item,
-		       const char *name, const struct ckpt_tensor_info **out,
+/* Tensor @name of @item, or of the only item that has one. */
+static int find_tensor(struct ckpt_checkpoint *ckpt,
+		       const struct ckpt_item_info *item, const char *name,
+		       const struct ckpt_tensor_info **out,
 		       struct ckpt_err *err)
 {
-	const char *path = ckpt_checkpoint_info(ckpt)->name;
 	char quoted[CKB_QUOTE_BYTES];
 	size_t hits = 0;
 
-	if (*item && !ckpt_item_find(ckpt, item))
-		return ckb_err(err, CKPT_ENOENT, "checkpoint '%s' has no item "
-			       "'%s'", path, item);
 	for (size_t i = 0; i < ckpt_item_count(ckpt); i++) {
 		const struct ckpt_item_info *it = ckpt_item_at(ckpt, i);
 		const struct ckpt_tensor_info *t;
 
-		if (*item ? strcmp(item, it->name) != 0
-			  : it->kind != CKPT_ITEM_TENSORS)
+		if (item ? it != item : it->kind != CKPT_ITEM_TENSORS)
 			continue;
 		t = ckpt_tensor_find(ckpt, it, name, strlen(name));
 		if (t) {
@@ -108,38 +79,65 @@ static int find_tensor(struct ckpt_checkpoint *ckpt, const char *item,
 			hits++;
 		}
 	}
-	ckb_quote(quoted, sizeof(quoted), name, strlen(name));
 	if (hits == 0)
-		return ckb_err(err, CKPT_ENOENT, "checkpoint '%s' has no "
-			       "tensor '%s'", path, quoted);
+		return cli_no_tensor(ckpt, item, name, err);
 	if (hits > 1)
 		return ckb_err(err, CKPT_EINVAL, "several items of checkpoint "
 			       "'%s' have a tensor '%s'; name one: "
-			       "STORE:CKPT/ITEM", path, quoted);
+			       "STORE:CKPT/ITEM",
+			       ckpt_checkpoint_info(ckpt)->name,
+			       ckb_quote(quoted, sizeof(quoted), name,
+					 strlen(name)));
 	return 0;
+}
+
+/* @path: "run/4000" or "run/4000/model". */
+static int open_tensor(struct ckv_tree *tree, const char *path,
+		       const char *name, struct ckv_node **node,
+		       struct ckv_inside *in,
+		       const struct ckpt_tensor_info **out,
+		       struct ckpt_err *err)
+{
+	const struct ckpt_item_info *item = NULL;
+	const char *rest = "";
+	int rc = cli_head(tree, path, node, &rest, err);
+
+	if (rc == 0)
+		rc = ckv_inside_get(*node, in, err);
+	if (rc == 0 && strchr(rest, '/'))
+		return ckb_err(err, CKPT_EINVAL, "'%s' is below an item; "
+			       "--tensor wants STORE:CKPT or STORE:CKPT/ITEM, "
+			       "such as '%.*s'", path,
+			       (int)(strchr(rest, '/') - path), path);
+	if (rc == 0 && *rest)
+		rc = cli_item(in->checkpoint, rest, strlen(rest), &item, err);
+	return rc < 0 ? rc : find_tensor(in->checkpoint, item, name, out, err);
 }
 
 static int cat_tensor(struct ckpt_store *store, const char *path,
 		      const char *name, struct ckpt_err *err)
 {
-	struct ckpt_checkpoint *ckpt = NULL;
+	struct ckv_tree *tree = NULL;
+	struct ckv_node *node = NULL;
+	struct ckv_inside in = { 0 };
 	const struct ckpt_tensor_info *t = NULL;
-	const char *item;
 	CKB_FREE uint8_t *data = malloc(STEP_BYTES);
-	int rc = data ? open_checkpoint(store, path, &ckpt, &item, err)
-		      : ckb_err_nomem(err);
+	int rc = data ? ckv_tree_new(store, &tree, err) : ckb_err_nomem(err);
 
 	if (rc == 0)
-		rc = find_tensor(ckpt, item, name, &t, err);
+		rc = open_tensor(tree, path, name, &node, &in, &t, err);
 	for (uint64_t off = 0; rc == 0 && off < t->bytes;) {
 		size_t len = (size_t)ckb_min_u64(STEP_BYTES, t->bytes - off);
 
-		rc = ckpt_read_bytes(ckpt, t, off, len, data, err);
+		rc = ckpt_read_bytes(in.checkpoint, t, off, len, data, err);
 		if (rc == 0)
 			rc = put(data, len, err);
 		off += len;
 	}
-	ckpt_checkpoint_close(ckpt);
+	if (node)
+		ckv_inside_put(node, &in);
+	ckv_put(node);
+	ckv_tree_free(tree);
 	return rc;
 }
 

@@ -266,7 +266,7 @@ static int export_path(struct export *x, const struct request *r,
 }
 
 /* Checkpoints that a pattern matches, into a folder that is there. */
-static int export_pattern(struct export *x, const struct request *r,
+static int export_pattern(struct export *x, struct request *r,
 			  struct ckpt_store *store, struct ckv_tree *tree,
 			  struct ckpt_err *err)
 {

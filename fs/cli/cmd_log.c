@@ -239,7 +239,7 @@ static int print(struct log *l)
 
 /* A run, all of them, one checkpoint, or a pattern. */
 static int load(struct log *l, struct ckpt_store *store,
-		const struct cli_place *place, struct ckpt_err *err)
+		struct cli_place *place, struct ckpt_err *err)
 {
 	struct ckpt_entries_opts opts = {
 		.size = sizeof(opts), .flags = CKPT_ENTRIES_OWN,

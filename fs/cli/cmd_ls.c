@@ -161,7 +161,7 @@ static int walk(struct ls *ls, struct ckv_node *dir, const char *prefix,
 
 /* The checkpoints that a pattern matches, a row each. */
 static int ls_pattern(struct ls *ls, struct ckpt_store *store,
-		      struct ckv_tree *tree, const struct cli_place *place,
+		      struct ckv_tree *tree, struct cli_place *place,
 		      struct ckpt_err *err)
 {
 	CKB_CLEANUP(cli_names_fini) struct cli_names names = { 0 };

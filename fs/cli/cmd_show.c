@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/inside.h"
 #include "cli/json.h"
 #include "tensor/dtype.h"
-#include "tree/tree.h"
 
 struct show {
 	const struct cli *cli;
@@ -28,80 +28,6 @@ struct show {
 };
 
 /* ---- finding it ---- */
-
-/* The longest head of @path that is a checkpoint, links followed. */
-static int find_checkpoint(struct show *w, const char *path,
-			   const char **out_rest, struct ckpt_err *err)
-{
-	CKB_FREE char *head = strdup(path);
-	size_t len = strlen(path);
-	struct ckpt_err first = { 0 };
-	int rc = head ? 0 : ckb_err_nomem(err);
-
-	while (rc == 0) {
-		struct ckpt_err mine = { 0 };
-		struct ckv_node *node = NULL;
-
-		head[len] = '\0';
-		rc = ckv_resolve(w->tree, head, &node, &mine);
-		if (rc == 0 && ckv_node_kind(node) == CKV_CHECKPOINT) {
-			w->node = node;
-			*out_rest = path + len + (path[len] == '/');
-			return 0;
-		}
-		ckv_put(node);
-		if (rc < 0 && rc != CKPT_ENOENT) {
-			if (err)
-				*err = mine;
-			return rc;
-		}
-		if (rc < 0 && !first.code)
-			first = mine;
-		rc = 0;
-		while (len > 0 && head[len] != '/')
-			len--;
-		if (len == 0)
-			break;
-		while (len > 0 && head[len - 1] == '/')
-			len--;
-	}
-	if (rc == 0 && first.code) {
-		if (err)
-			*err = first;
-		return first.code;
-	}
-	return rc < 0 ? rc : ckb_err(err, CKPT_EINVAL, "'%s' is a run; show "
-				     "wants a checkpoint, log lists a run",
-				     path);
-}
-
-static int find_item(struct show *w, const char *rest, struct ckpt_err *err)
-{
-	size_t len = strcspn(rest, "/");
-
-	w->rest = "";
-	if (len == 0)
-		return 0;
-	for (size_t i = 0; i < ckpt_item_count(w->ckpt); i++) {
-		const struct ckpt_item_info *it = ckpt_item_at(w->ckpt, i);
-		CKB_BUF struct ckb_buf name = { 0 };
-		bool cut;
-
-		ckv_escape(&name, it->name, strlen(it->name), true, 0, &cut);
-		if (name.failed)
-			return ckb_err_nomem(err);
-		if ((name.len == len && memcmp(name.data, rest, len) == 0) ||
-		    (strlen(it->name) == len &&
-		     memcmp(it->name, rest, len) == 0))
-			w->item = it;
-	}
-	if (!w->item)
-		return ckb_err(err, CKPT_ENOENT, "checkpoint '%s' has no item "
-			       "'%.*s'", ckpt_checkpoint_info(w->ckpt)->name,
-			       (int)len, rest);
-	w->rest = rest + len + (rest[len] == '/');
-	return 0;
-}
 
 /* 2: it is @t; 1: @t lies below it; 0: neither; negative: no memory. */
 static int matches(const struct show *w, const struct ckpt_tensor_info *t)
@@ -290,9 +216,7 @@ static int show_item(struct show *w, struct ckpt_err *err)
 	if (rc == CKPT_ENOMEM)
 		ckb_err_nomem(err);
 	if (rc >= 0 && !exact && found == 0 && *w->rest)
-		rc = ckb_err(err, CKPT_ENOENT, "item '%s' of checkpoint '%s' "
-			     "has no tensor '%s'", w->item->name,
-			     ckpt_checkpoint_info(w->ckpt)->name, w->rest);
+		rc = cli_no_tensor(w->ckpt, w->item, w->rest, err);
 	bool list = rc >= 0 && !exact;
 
 	if (list && w->cli->json)
@@ -511,14 +435,18 @@ static int show_place(struct show *w, struct cli_place *place,
 	if (rc == 0)
 		rc = ckv_tree_new(w->store, &w->tree, err);
 	if (rc == 0)
-		rc = find_checkpoint(w, place->path, &rest, err);
+		rc = cli_head(w->tree, place->path, &w->node, &rest, err);
 	if (rc < 0)
 		return rc;
 	rc = ckv_inside_get(w->node, &w->inside, err);
 	if (rc < 0)
 		return rc;
 	w->ckpt = w->inside.checkpoint;
-	rc = find_item(w, rest, err);
+	size_t len = strcspn(rest, "/");
+
+	w->rest = rest + len + (rest[len] == '/');
+	if (len > 0)
+		rc = cli_item(w->ckpt, rest, len, &w->item, err);
 	if (rc < 0)
 		return rc;
 	return w->item ? show_item(w, err) : show_checkpoint(w, err);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/inside.h"
 #include "cli/json.h"
 
 enum what { SET, LIST, DROP };
@@ -134,6 +135,8 @@ static int run_tag(const struct cli *cli, int argc, char **argv)
 	int rc = cli_open(&place, what == LIST ? CKPT_STORE_READONLY : 0,
 			  &store, &err);
 
+	if (rc == 0 && what == SET)
+		rc = cli_follow(store, &place.path, &err);
 	if (rc == 0)
 		rc = what == LIST ? list_tags(cli, store, &err)
 				  : change(cli, store, what, place.path,

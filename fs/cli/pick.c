@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/cli.h"
+#include "cli/inside.h"
 
 #define SECOND_NS 1000000000ll
 
@@ -160,8 +160,26 @@ static int consider(void *ctx, const struct ckpt_entry *e)
 	return n->list[n->count] ? (n->count++, 0) : CKPT_ENOMEM;
 }
 
-static int nothing(const struct cli_place *place, struct ckpt_err *err)
+/* Of the name of no checkpoint: does it go on behind one's? */
+static int nothing(struct ckpt_store *store, const struct cli_place *place,
+		   struct ckpt_err *err)
 {
+	struct ckv_tree *tree = NULL;
+	struct ckv_node *node = NULL;
+	const char *rest = "";
+	int rc = ckv_tree_new(store, &tree, err);
+
+	if (rc < 0)
+		return rc;
+	if (cli_head(tree, place->path, &node, &rest, NULL) == 0)
+		rc = ckb_err(err, CKPT_EINVAL, "'%s' is in a checkpoint, and a "
+			     "whole one is wanted: '%s:%.*s'", place->path,
+			     place->store, (int)(rest - place->path) - 1,
+			     place->path);
+	ckv_put(node);
+	ckv_tree_free(tree);
+	if (rc < 0)
+		return rc;
 	if (cli_is_pattern(place->path))
 		return ckb_err(err, CKPT_ENOENT, "no checkpoint in store '%s' "
 			       "matches '%s' (a '*' does not cross '/'); put "
@@ -171,16 +189,19 @@ static int nothing(const struct cli_place *place, struct ckpt_err *err)
 		       "store '%s'", place->path, place->store);
 }
 
-int cli_pick(struct ckpt_store *store, const struct cli_place *place,
-	     bool runs, const struct cli_select *select,
+int cli_pick(struct ckpt_store *store, struct cli_place *place, bool runs, const struct cli_select *select,
 	     struct cli_names *out, struct ckpt_err *err)
 {
-	struct pick p = { .path = place->path, .select = select, .out = out };
+	struct pick p = { .select = select, .out = out };
+	int rc = cli_follow(store, &place->path, err);
 
+	if (rc < 0)
+		return rc;
+	p.path = place->path;
 	for (; p.round < ROUNDS && !p.seen; p.round++) {
 		if (p.round == PATTERN && !cli_is_pattern(p.path))
 			break;
-		int rc = ckpt_store_entries(store, NULL, consider, &p, err);
+		rc = ckpt_store_entries(store, NULL, consider, &p, err);
 
 		if (rc == CKPT_ENOMEM)
 			return ckb_err_nomem(err);
@@ -191,7 +212,7 @@ int cli_pick(struct ckpt_store *store, const struct cli_place *place,
 				       "folder of checkpoints; -r takes all "
 				       "of them", p.path);
 	}
-	return p.seen ? 0 : nothing(place, err);
+	return p.seen ? 0 : nothing(store, place, err);
 }
 
 void cli_names_fini(struct cli_names *n)

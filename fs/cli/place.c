@@ -7,6 +7,8 @@
  * argument means the same whatever its names hold; with none, all of it is a
  * store's path, and opening that says what is missing.
  */
+#include <limits.h>
+#include <mntent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +26,64 @@ static bool is_store(const char *path)
 
 	free(file);
 	return yes;
+}
+
+/* The ckptfs mount that the real path @real lies in: 0, its point, and the
+ * store as the mount names it; CKPT_ENOENT: in none. */
+static int find_mount(const char *real, char **point, char **store)
+{
+	FILE *f = setmntent("/proc/self/mounts", "re");
+	struct mntent m;
+	char line[4 * PATH_MAX];
+
+	while (f && getmntent_r(f, &m, line, sizeof(line))) {
+		size_t len = strlen(m.mnt_dir);
+
+		if (strcmp(m.mnt_type, "fuse.ckptfs") != 0 ||
+		    strncmp(real, m.mnt_dir, len) != 0 ||
+		    (real[len] && real[len] != '/'))
+			continue;
+		free(*point);
+		free(*store);
+		*point = strdup(m.mnt_dir);
+		*store = strdup(m.mnt_fsname);
+	}
+	if (f)
+		endmntent(f);
+	return *point && *store ? 0 : CKPT_ENOENT;
+}
+
+/* @left is no store: is it a path in one, or in a mount of one? Then what is
+ * to be given instead is the error; @rest came behind a ':'. */
+static int explain(const char *left, const char *rest, struct ckpt_err *err)
+{
+	CKB_FREE char *head = strdup(left), *real = realpath(left, NULL);
+	CKB_FREE char *point = NULL, *store = NULL;
+	const char *in;
+
+	for (char *at; head && (at = strrchr(head, '/')) > head;) {
+		*at = '\0';
+		if (!is_store(head))
+			continue;
+		in = left + (at - head) + 1;
+		if (strncmp(in, "checkpoints/", 12) == 0)
+			in += 12;
+		return ckb_err(err, CKPT_EINVAL, "'%s' is no store but lies in "
+			       "one; did you mean '%s:%s%s%s'?", left, head, in,
+			       *rest ? "/" : "", rest);
+	}
+	if (!real || find_mount(real, &point, &store) < 0)
+		return 0;
+	in = real + strlen(point);
+	in += *in == '/';
+	if (!is_store(store))
+		return ckb_err(err, CKPT_EINVAL, "'%s' lies in the mount '%s', "
+			       "and is no store; give the store itself, or use "
+			       "cp, cat and ls on the mount", left, point);
+	return ckb_err(err, CKPT_EINVAL, "'%s' lies in the mount '%s', and is "
+		       "no store; did you mean '%s%s%s%s%s'?", left, point,
+		       store, *in || *rest ? ":" : "", in,
+		       *in && *rest ? "/" : "", rest);
 }
 
 static char *trim(const char *path)
@@ -78,9 +138,15 @@ int cli_place(const char *arg, struct cli_place *out, struct ckpt_err *err)
 	if (first && !is_store(arg)) {
 		/* the sentence should speak of what was meant as the store */
 		char *left = strndup(arg, (size_t)(first - arg));
+		int rc = left ? explain(left, first + 1, err) : 0;
 
-		return set(out, left, first + 1, true, err);
+		if (rc == 0)
+			return set(out, left, first + 1, true, err);
+		free(left);
+		return rc;
 	}
+	if (!is_store(arg) && explain(arg, "", err) < 0)
+		return CKPT_EINVAL;
 	return set(out, strdup(arg), "", false, err);
 }
 

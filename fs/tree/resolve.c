@@ -7,6 +7,7 @@
  * answered with what is there like it: the nearest names of the folder by
  * edit distance, or those that go on where the name ends. No state; any thread.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,48 @@ static void hint(struct ckb_buf *out, const struct ckv_list *l,
 			       n.name[i]);
 }
 
+/* "a.b", with or without a suffix, for what lies at "a/b.npy": its path into
+ * @out. @out stays empty: there is none. */
+static void dotted(struct ckb_buf *out, struct ckv_node *dir, const char *name)
+{
+	const char *suffix = ".npy";
+	size_t len = strlen(name);
+	CKB_FREE char *copy = NULL;
+	struct ckv_node *node = NULL;
+
+	if (len > 4 && (strcmp(name + len - 4, ".npy") == 0 ||
+			strcmp(name + len - 4, ".txt") == 0)) {
+		len -= 4;
+		suffix = name + len;
+	}
+	if ((dir->kind != CKV_CHECKPOINT && dir->kind != CKV_FOLDER) ||
+	    !memchr(name, '.', len))
+		return;
+	if (asprintf(&copy, "%.*s%s", (int)len, name, suffix) < 0) {
+		copy = NULL;
+		return;
+	}
+	node = ckv_ref(dir);
+	for (char *at = copy, *dot = copy; dot && node;) {
+		struct ckv_node *child = NULL;
+
+		dot = memchr(at, '.', len - (size_t)(at - copy));
+		if (dot)
+			*dot = '\0';
+		if (ckv_lookup(node, at, &child, NULL) < 0)
+			child = NULL;
+		ckv_put(node);
+		node = child;
+		if (dot) {
+			*dot = '/';
+			at = dot + 1;
+		}
+	}
+	if (node)
+		ckb_buf_puts(out, copy);
+	ckv_put(node);
+}
+
 static int not_there(struct ckv_node *dir, const char *name, const char *path,
 		     size_t path_len, struct ckpt_err *err)
 {
@@ -79,7 +122,12 @@ static int not_there(struct ckv_node *dir, const char *name, const char *path,
 	if (dir->kind > CKV_FOLDER)
 		return ckb_err(err, CKPT_ENOENT, "no '%s' in '%s': that is a "
 			       "file", q, p);
-	if (ckv_list_new(dir, &l, NULL) == 0)
+	CKB_BUF struct ckb_buf path_of = { 0 };
+
+	dotted(&path_of, dir, name);
+	if (path_of.len > 0)
+		ckb_buf_printf(&like, "; there is '%s'", (char *)path_of.data);
+	else if (ckv_list_new(dir, &l, NULL) == 0)
 		hint(&like, l, name);
 	ckv_list_free(l);
 	if (path_len == 0)

@@ -68,18 +68,19 @@ void ckb_near_init(struct ckb_near *n, const char *typed, size_t len)
 	n->best[0] = '\0';
 }
 
-void ckb_near_try(struct ckb_near *n, const char *word, size_t len)
+bool ckb_near_try(struct ckb_near *n, const char *word, size_t len)
 {
 	if (len == 0 || memchr(word, '\0', len) ||
 	    (n->best[0] && n->most == 0))
-		return;
+		return false;
 	/* after the first, only what is nearer */
 	size_t edits = ckb_edits(n->typed, n->len, word, len,
 				 n->most - (n->best[0] != '\0'));
 
 	if (edits == SIZE_MAX)
-		return;
+		return false;
 	n->most = edits;
 	memcpy(n->best, word, len);
 	n->best[len] = '\0';
+	return true;
 }

@@ -3,6 +3,7 @@
 #ifndef CKB_NEAR_H
 #define CKB_NEAR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Longer words are near to none. */
@@ -25,7 +26,7 @@ struct ckb_near {
 };
 /* @typed is borrowed. */
 void ckb_near_init(struct ckb_near *near, const char *typed, size_t len);
-/* Words with a NUL in them are passed over. */
-void ckb_near_try(struct ckb_near *near, const char *word, size_t len);
+/* True: @word is the best now. Words with a NUL in them are passed over. */
+bool ckb_near_try(struct ckb_near *near, const char *word, size_t len);
 
 #endif

@@ -271,6 +271,66 @@ def exports(store, tmp):
           "exported bytes")
 
 
+def places(store, tmp):
+    """latest, newest and @TAG are names; a near miss is told what is meant."""
+    run("tag", f"{store}:run/2", "two")
+    # the highest step last but one
+    model(tmp / "m.safetensors", 7)
+    run("import", "--step", "5", tmp / "m.safetensors", f"{store}:run/5")
+    for path, n in (("run/latest", 4), ("run/newest", 7), ("@two", 2),
+                    ("run/latest/model", 4), ("@two/model", 2)):
+        equal(run("cat", "--tensor", "h.0.own", f"{store}:{path}").stdout,
+              np.full(100, n, np.int64).tobytes(), f"cat --tensor of {path}")
+        if "model" in path:
+            continue
+        equal(run("check", "--full", f"{store}:{path}").stdout.split()[0],
+              b"1", f"check of {path}")
+        name = {4: "run/4", 7: "run/5", 2: "run/2"}[n]
+        equal(log(f"{store}:{path}"), [name], f"log of {path}")
+        equal(run("tag", f"{store}:{path}", "t").stdout.decode(),
+              f"tag 't' names '{name}'\n", f"tag of {path}")
+    run("tag", "-d", store, "t")
+    run("tag", "-d", store, "two")
+    run("rm", f"{store}:run/newest")
+    equal(len(log(store)), 4, "rm of newest")
+    wrong = [
+        (["check", f"{store}:run/1/model"], f"wanted: '{store}:run/1'"),
+        (["log", f"{store}:run/1/model"], f"wanted: '{store}:run/1'"),
+        (["cat", "--tensor", "shared", f"{store}:run"], "'run/latest'"),
+        (["cat", "--tensor", "shared", f"{store}:run/1/model/h"],
+         "such as 'run/1/model'"),
+        (["cat", "--tensor", "shared", f"{store}:run/9"], "'9'"),
+        (["cat", "--tensor", "h.0.onw", f"{store}:run/1"],
+         "did you mean 'h.0.own'?"),
+        (["cat", "--tensor", "shraed", f"{store}:run/1/model"],
+         "did you mean 'shared'?"),
+        (["cat", "--tensor", "shared", f"{store}:run/1/modle"],
+         "did you mean 'model'?"),
+        (["cat", f"{store}:run/1/model/h.0.own"], "there is 'h/0/own.npy'"),
+        (["cat", f"{store}:run/1/model/h.0.own.txt"],
+         "there is 'h/0/own.txt'"),
+        (["ls", f"{store}:run/1/model.shared"], "there is 'model/shared.npy'"),
+        (["show", f"{store}:run/1/model/h.0.onw"], "did you mean 'h.0.own'?"),
+        (["show", f"{store}:run/1/model/h/0/onw.npy"],
+         "did you mean 'h.0.own'?"),
+        (["show", f"{store}:run/1/modle"], "did you mean 'model'?"),
+        (["cat", f"{store}/run/1:model/shared.npy"],
+         f"did you mean '{store}:run/1/model/shared.npy'?"),
+        (["import", tmp / "m.safetensors", f"{store}/run/1"],
+         f"did you mean '{store}:run/1'?"),
+        (["ls", f"{store}/checkpoints/run/1"],
+         f"did you mean '{store}:run/1'?"),
+    ]
+    wrong += [([c, f"{store}/run/1"], f"did you mean '{store}:run/1'?")
+              for c in ("ls", "cat", "show", "log", "stat", "check", "rm",
+                        "reindex")]
+    for argv, word in wrong:
+        p = run(*argv, ok=False)
+        text = one_sentence(p, argv)
+        check(word in text, f"{argv} says {word!r}: {text}")
+        equal((p.returncode, p.stdout), (1, b""), f"{argv} fails")
+
+
 def mistakes(store, tmp):
     run("init", tmp / "second")
     run("tag", f"{store}:run/1", "held")
@@ -377,6 +437,7 @@ def main():
         stats(store)
         index(store)
         damage(store)
+        places(store, tmp)
         mistakes(store, tmp)
         exports(store, tmp)
         all_json(store, tmp)

@@ -139,6 +139,22 @@ def says_of_itself(store, point):
     check("no ckptfs mount" in text, text)
 
 
+def given_as_store(store, point):
+    """A path in a mount is no place; the sentence says which is."""
+    for options, meant in (([], str(store)), (["-o", "fsname=x"], None)):
+        with mounted(store, point, *options):
+            for argv, rest in (
+                    (["ls", f"{point}/run/1"], ":run/1"),
+                    (["stat", point], ""), (["check", f"{point}:run"], ":run"),
+                    (["cat", f"{point}/README.txt"], ":README.txt"),
+                    (["show", f"{point}/run:1/model"], ":run/1/model")):
+                text = one_sentence(run(*argv, ok=False), argv)
+                want = f"did you mean '{meant}{rest}'?" if meant else \
+                    "give the store itself"
+                check(f"mount '{point}'" in text and want in text,
+                      f"{argv} says {want!r}: {text}")
+
+
 def busy(store, point):
     run("mount", store, point)
     holders = [
@@ -297,6 +313,7 @@ def main():
         options_work(store, point)
         xattrs(store, point, array)
         says_of_itself(store, point)
+        given_as_store(store, point)
         busy(store, point)
         helper(store, point, tmp)
         notifies(store, point, tmp)
