@@ -62,8 +62,10 @@ bool cli_next_option(const char **at, const char **out, size_t *out_len);
 
 /* From now on Ctrl-C and kill are noted once, instead of the end. */
 void cli_stop_init(void);
-/* The signal that came, or 0. The exit code is then 128 and it. */
+/* The signal that came, or 0. */
 int cli_stopped(void);
+/* "interrupted; @left" on stderr, then end by the signal that came. */
+int cli_stop_end(const struct cli *cli, const char *left);
 
 /* ---- place.c ---- */
 

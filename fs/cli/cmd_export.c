@@ -2,9 +2,11 @@
 /*
  * cmd_export.c - export: a subtree as plain files.
  *
- * Everything is written beside the destination under a temporary name and
- * renamed when it is whole and synced, so a destination that exists is
- * complete, and a file that somebody has mapped keeps its old bytes.
+ * Everything is written beside the destination under a temporary name, synced
+ * (files and folders), and renamed when it is whole, so a destination that
+ * exists is complete, and a file that somebody has mapped keeps its old bytes.
+ * Without --force the rename replaces nothing, whatever appeared meanwhile. A
+ * failure, Ctrl-C or kill takes back what was begun.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,7 +28,7 @@
 struct export {
 	uint8_t *data;         /* STEP_BYTES */
 	struct cli_progress progress;
-	uint64_t bytes, files;
+	uint64_t bytes, total_bytes, files;
 };
 
 static int write_all(int fd, const uint8_t *data, size_t len)
@@ -43,6 +46,15 @@ static int write_all(int fd, const uint8_t *data, size_t len)
 	return 0;
 }
 
+/* Some file systems cannot sync a folder and have done what they can. */
+static int sync_fd(int fd, const char *path, struct ckpt_err *err)
+{
+	if (fsync(fd) == 0 || errno == EINVAL || errno == ENOSYS ||
+	    errno == EOPNOTSUPP)
+		return 0;
+	return ckb_err_sys(err, errno, "cannot sync '%s'", path);
+}
+
 static int copy_file(struct export *x, struct ckv_node *node, uint64_t size,
 		     int dirfd, const char *name, const char *path,
 		     struct ckpt_err *err)
@@ -56,7 +68,9 @@ static int copy_file(struct export *x, struct ckv_node *node, uint64_t size,
 	for (uint64_t off = 0; rc == 0 && off < size;) {
 		size_t len = 0;
 
-		rc = ckv_read(node, off, x->data, STEP_BYTES, &len, err);
+		rc = cli_stopped() ? CKPT_ECANCELED
+				   : ckv_read(node, off, x->data, STEP_BYTES,
+					      &len, err);
 		if (rc < 0)
 			return rc;
 		int w = write_all(fd, x->data, len);
@@ -65,12 +79,10 @@ static int copy_file(struct export *x, struct ckv_node *node, uint64_t size,
 			return ckb_err_sys(err, -w, "cannot write '%s'", path);
 		off += len;
 		x->bytes += len;
-		cli_progress(&x->progress, x->bytes, x->bytes);
+		cli_progress(&x->progress, x->bytes, x->total_bytes);
 	}
-	if (fsync(fd) != 0 && errno != EINVAL)
-		return ckb_err_sys(err, errno, "cannot write '%s'", path);
 	x->files++;
-	return 0;
+	return sync_fd(fd, path, err);
 }
 
 static int copy_node(struct export *x, struct ckv_node *node, int dirfd,
@@ -105,7 +117,7 @@ static int copy_folder(struct export *x, struct ckv_node *node, int dirfd,
 		ckv_put(below);
 	}
 	ckv_list_free(list);
-	return rc;
+	return rc < 0 ? rc : sync_fd(fd, path, err);
 }
 
 static int copy_node(struct export *x, struct ckv_node *node, int dirfd,
@@ -116,6 +128,8 @@ static int copy_node(struct export *x, struct ckv_node *node, int dirfd,
 
 	if (rc < 0)
 		return rc;
+	if (cli_stopped())
+		return CKPT_ECANCELED;
 	if (attr.is_folder)
 		return copy_folder(x, node, dirfd, name, path, err);
 	if (!attr.is_link)
@@ -168,18 +182,21 @@ static int place_dest(const char *dest, const char *source, bool folder,
 		      bool force, char **out, struct ckpt_err *err)
 {
 	const char *base = strrchr(source, '/');
+	size_t len = strlen(dest);
 	struct stat st;
 	char *path = NULL;
 
 	base = base ? base + 1 : source;
-	if (stat(dest, &st) == 0 && S_ISDIR(st.st_mode) && *base) {
-		if (asprintf(&path, "%s/%s", dest, base) < 0)
-			return ckb_err_nomem(err);
-	} else {
-		path = strdup(dest);
-		if (!path)
-			return ckb_err_nomem(err);
-	}
+	while (len > 1 && dest[len - 1] == '/')
+		len--;
+	if (stat(dest, &st) != 0 || !S_ISDIR(st.st_mode))
+		base = "";
+	if (!*base && !folder && dest[len] == '/')
+		return ckb_err(err, CKPT_EINVAL, "'%s' is no folder; make it "
+			       "first, or leave out the '/'", dest);
+	if (asprintf(&path, "%.*s%s%s", (int)len, dest,
+		     *base && strcmp(dest, "/") ? "/" : "", base) < 0)
+		return ckb_err_nomem(err);
 	if (lstat(path, &st) == 0 && (folder || !force ||
 				      S_ISDIR(st.st_mode))) {
 		ckb_err(err, CKPT_EEXIST, "'%s' exists%s", path,
@@ -203,17 +220,39 @@ static bool inside(const char *dir, const char *store)
 	       (a[len] == '\0' || a[len] == '/');
 }
 
+/* The last step. A file system without RENAME_NOREPLACE gets the rename that
+ * cannot replace more than a file or an empty folder. */
+static int move(int fd, const char *temp, const char *base, bool force)
+{
+	struct stat st;
+
+	if (force)
+		return renameat(fd, temp, fd, base);
+	if (renameat2(fd, temp, fd, base, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -1;
+	if (fstatat(fd, base, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		errno = EEXIST;
+		return -1;
+	}
+	return renameat(fd, temp, fd, base);
+}
+
 static int export_node(struct export *x, struct ckv_node *node,
-		       const char *store, const char *path,
+		       const char *store, const char *path, bool force,
 		       struct ckpt_err *err)
 {
 	CKB_FREE char *parent = strdup(path);
 	CKB_FREE char *temp = NULL;
 	char *slash = parent ? strrchr(parent, '/') : NULL;
 	const char *base = slash ? slash + 1 : path;
+	uint64_t unique; /* a killed export may have left a name like ours */
 
-	if (!parent ||
-	    asprintf(&temp, ".%.200s.partial-%ld", base, (long)getpid()) < 0)
+	if (getrandom(&unique, sizeof(unique), 0) != sizeof(unique))
+		return ckb_err_sys(err, errno, "no random number");
+	if (!parent || asprintf(&temp, ".%.200s.partial-%016jx", base,
+				(uintmax_t)unique) < 0)
 		return ckb_err_nomem(err);
 	base = slash ? path + (slash - parent) + 1 : path;
 	if (slash)
@@ -228,13 +267,47 @@ static int export_node(struct export *x, struct ckv_node *node,
 			       "lies inside the store", path);
 	int rc = copy_node(x, node, fd, temp, path, err);
 
-	if (rc == 0 && renameat(fd, temp, fd, base) != 0)
+	if (rc == 0 && move(fd, temp, base, force) != 0)
 		rc = ckb_err_sys(err, errno, "cannot export to '%s'", path);
 	if (rc < 0)
 		remove_tree(fd, temp);
-	else
-		fsync(fd); /* best effort: an export can be repeated */
-	return rc;
+	return rc < 0 ? rc : sync_fd(fd, slash ? parent : ".", err);
+}
+
+/* Add the bytes of all files at and below @node. What cannot be listed is the
+ * copy's to report. */
+static void count(struct ckv_node *node, uint64_t *bytes)
+{
+	struct ckv_list *list = NULL;
+	struct ckv_attr attr;
+
+	if (cli_stopped() || ckv_attr(node, &attr, NULL) < 0 || attr.is_link)
+		return;
+	if (!attr.is_folder) {
+		*bytes += attr.size;
+		return;
+	}
+	if (ckv_list_new(node, &list, NULL) < 0)
+		return;
+	for (size_t i = 0; i < ckv_list_count(list); i++) {
+		struct ckv_node *below = NULL;
+
+		if (ckv_list_node(list, i, &below, NULL) == 0)
+			count(below, bytes);
+		ckv_put(below);
+	}
+	ckv_list_free(list);
+}
+
+static void count_path(struct export *x, struct ckv_tree *tree,
+		       const char *source)
+{
+	struct ckv_node *node = NULL;
+
+	/* only progress wants it */
+	if (x->progress.on && ckv_resolve(tree, source, &node, NULL) == 0)
+		count(node, &x->total_bytes);
+	ckv_put(node);
 }
 
 struct request {
@@ -260,7 +333,8 @@ static int export_path(struct export *x, const struct request *r,
 		rc = place_dest(r->dest, source, attr.is_folder, r->force,
 				&path, err);
 	if (rc == 0)
-		rc = export_node(x, node, r->place.store, path, err);
+		rc = export_node(x, node, r->place.store, path,
+				 r->force, err);
 	ckv_put(node);
 	return rc;
 }
@@ -278,6 +352,8 @@ static int export_pattern(struct export *x, struct request *r,
 		rc = ckb_err(err, CKPT_EINVAL, "'%s' is no folder; what a "
 			     "pattern matches is exported into one that is "
 			     "there", r->dest);
+	for (size_t i = 0; rc == 0 && i < names.count; i++)
+		count_path(x, tree, names.list[i]);
 	for (size_t i = 0; rc == 0 && i < names.count; i++)
 		rc = export_path(x, r, tree, names.list[i], err);
 	return rc;
@@ -297,12 +373,15 @@ static int run_place(struct request *r, struct ckpt_err *err)
 	if (rc == 0)
 		rc = ckv_tree_new(store, &tree, err);
 	cli_progress_init(&x.progress, r->cli, "exporting");
+	cli_stop_init();
 	if (rc == 0 && (some || (cli_is_pattern(r->place.path) &&
 				 ckv_resolve(tree, r->place.path, &node,
-					     NULL) == CKPT_ENOENT)))
+					     NULL) == CKPT_ENOENT))) {
 		rc = export_pattern(&x, r, store, tree, err);
-	else if (rc == 0)
+	} else if (rc == 0) {
+		count_path(&x, tree, r->place.path);
 		rc = export_path(&x, r, tree, r->place.path, err);
+	}
 	cli_progress_end(&x.progress);
 	if (rc == 0 && r->cli->json)
 		printf("{\"files\": %ju, \"bytes\": %ju}\n",
@@ -345,6 +424,8 @@ static int run_export(const struct cli *cli, int argc, char **argv)
 	int rc = run_place(&r, &err);
 
 	cli_place_fini(&r.place);
+	if (rc < 0 && cli_stopped())
+		return cli_stop_end(cli, "nothing incomplete is left");
 	if (rc < 0)
 		cli_fail(cli, &err);
 	return rc == 0 ? CLI_OK : rc == CKPT_ECORRUPT ? CLI_DAMAGE

@@ -199,11 +199,8 @@ static int run_import(const struct cli *cli, int argc, char **argv)
 	ckpt_writer_close(writer);
 	ckpt_store_close(store);
 	cli_place_fini(&place);
-	if (rc == CKPT_ECANCELED && cli_stopped()) {
-		fprintf(stderr, "ckptfs import: interrupted; nothing was "
-			"saved\n");
-		return 128 + cli_stopped();
-	}
+	if (rc == CKPT_ECANCELED && cli_stopped())
+		return cli_stop_end(cli, "nothing was saved");
 	return rc < 0 ? cli_fail(cli, &err) : CLI_OK;
 }
 

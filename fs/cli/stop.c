@@ -2,10 +2,11 @@
 /*
  * stop.c - Ctrl-C and kill, for commands that have something to take back.
  *
- * The first signal is noted and the command ends in its own time; the second
- * kills. A signal that was ignored when the program began stays so (nohup).
+ * The first signal is noted and the command ends in its own time, by that very
+ * signal, so that a shell's loop ends with it; the second kills at once. A signal that was ignored when the program began stays so (nohup).
  */
 #include <signal.h>
+#include <stdio.h>
 
 #include "cli/cli.h"
 
@@ -31,4 +32,12 @@ void cli_stop_init(void)
 int cli_stopped(void)
 {
 	return stopped;
+}
+
+int cli_stop_end(const struct cli *cli, const char *left)
+{
+	fprintf(stderr, "ckptfs %s: interrupted; %s\n", cli->command, left);
+	signal(stopped, SIG_DFL);
+	raise(stopped);
+	return 128 + stopped;
 }

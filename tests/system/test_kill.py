@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """kill -9 during an import at 50 random moments (S4, commit-01); Ctrl-C and
-kill, which take back what was begun."""
+kill during import and export, a full disk, and a destination that appears:
+they take back what was begun."""
 import os
+import pty
 import random
+import re
 import signal
 import subprocess
 import time
@@ -35,11 +38,96 @@ def interrupted(tmp, store):
         check(wait_for(lambda: os.listdir(store / "staging")), "it began")
         p.send_signal(number)
         said = p.communicate(timeout=60)[1]
-        equal(p.returncode, 128 + number, f"exit after {number.name}")
+        equal(p.returncode, -number, f"end after {number.name}")
         equal(said, "ckptfs import: interrupted; nothing was saved\n",
               f"what {number.name} says")
         equal(os.listdir(store / "staging"), [], f"{number.name}: staging")
         check(not (store / "checkpoints/cut").exists(), "nothing is visible")
+
+
+def long_export(store, out, **kw):
+    """An export of GiB, begun: its first file is there."""
+    p = subprocess.Popen([PROGRAM, "export", f"{store}:run", out / "x"], **kw)
+    check(wait_for(lambda: any(f.is_file() for f in out.rglob("*"))),
+          "an export began")
+    return p
+
+
+def in_terminal(store, out, total):
+    """Progress counts to the bytes of all files; Ctrl-C ends it."""
+    ours, theirs = pty.openpty()
+    p = long_export(store, out, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    while b" left" not in said:
+        said += os.read(ours, 4096)
+    p.send_signal(signal.SIGINT)
+    while b"incomplete is left" not in said:
+        said += os.read(ours, 4096)
+    os.close(ours)
+    equal(p.wait(60), -signal.SIGINT, "end by Ctrl-C")
+    of = set(re.findall(rb"exporting \S+ [KMG]?i?B of (\S+ \S+),", said))
+    equal(of, {b"%.2f GiB" % (total / 2**30)}, f"progress: {said}")
+
+
+def exports(tmp):
+    """61 forks of 64 MiB: nothing to store, 4 GiB to export."""
+    tensors = {f"h.{i}.w": np.full(1 << 20, i, np.float32) for i in range(16)}
+    safetensors.numpy.save_file(tensors, tmp / "f.safetensors")
+    store = new_store(tmp, "forks")
+    run("import", tmp / "f.safetensors", f"{store}:run/0")
+    for i in range(1, 61):
+        run("cp", "-q", f"{store}:run/0", f"{store}:run/{i}")
+    out = tmp / "out"
+    out.mkdir()
+    one = tmp / "one"
+    run("export", f"{store}:run/0", f"{one}//")
+    for name, array in tensors.items():
+        equal(np.load(one / "model" / f"{name.replace('.', '/')}.npy").tolist()
+              == array.tolist(), True, f"{name} exported to 'one//'")
+    size = sum(f.stat().st_size for f in one.rglob("*") if f.is_file())
+    in_terminal(store, out, 61 * size)
+    equal(os.listdir(out), [], "Ctrl-C: nothing is left")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        p = long_export(store, out, stderr=subprocess.PIPE, text=True)
+        p.send_signal(number)
+        said = p.communicate(timeout=60)[1]
+        equal(p.returncode, -number, f"end after {number.name}")
+        equal(said, "ckptfs export: interrupted; nothing incomplete is left\n",
+              f"what {number.name} says")
+        equal(os.listdir(out), [], f"{number.name}: nothing is left")
+    # what rename(2) would replace: an empty folder that appears meanwhile
+    p = subprocess.Popen([PROGRAM, "export", f"{store}:run/0", out / "x"],
+                         stderr=subprocess.PIPE, text=True)
+    check(wait_for(lambda: os.listdir(out)), "it began")
+    p.send_signal(signal.SIGSTOP)
+    (out / "x").mkdir()
+    before = (out / "x").stat().st_ino
+    p.send_signal(signal.SIGCONT)
+    check("File exists" in p.communicate(timeout=60)[1], "it is said")
+    equal((p.returncode, os.listdir(out), (out / "x").stat().st_ino),
+          (1, ["x"], before), "what appeared is left alone")
+    (out / "x").rmdir()
+    full_disk(store, out)
+    p = run("export", f"{store}:run/0/checkpoint.json", f"{out}/no/", ok=False)
+    check("no folder" in one_sentence(p, "a file to 'no/'"), "says why")
+    run("export", f"{store}:run/0/checkpoint.json", f"{out}//")
+    equal(os.listdir(out), ["checkpoint.json"], "into a folder with slashes")
+
+
+def full_disk(store, out):
+    """A file system of 20 MiB, in a mount namespace of its own."""
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    script = ('mount -t tmpfs -o size=20m none "$3" && cd "$3" && '
+              '{ "$1" export "$2" x; echo $?; ls -A; }')
+    p = subprocess.run(["unshare", "--mount", *user, "sh", "-c", script, "sh",
+                        PROGRAM, f"{store}:run/0", out],
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    equal(p.stdout, b"1\n", "a full disk: exit code, and nothing is left")
+    text = one_sentence(subprocess.CompletedProcess([], 1, b"", p.stderr),
+                        "a full disk")
+    check("cannot write 'x/model/" in text and
+          text.endswith("No space left on device\n"), text)
 
 
 def main():
@@ -90,6 +178,7 @@ def main():
               "check --full is clean")
         empty = new_store(tmp, "empty")
         interrupted(tmp, empty)
+        exports(tmp)
     check(killed >= 5, f"most rounds were killed in time ({killed})")
     print(f"{killed} killed, {finished} had finished")
     done()
