@@ -17,7 +17,7 @@
 
 enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_DAMAGE = 3 };
 
-/* Options every command takes; cli_main() strips them before the command. */
+/* Options that commands share; cli_option() sets them. */
 struct cli_command;
 struct cli {
 	const char *command;  /* "import" */
@@ -33,7 +33,8 @@ struct cli_command {
 	const char *usage;    /* "STORE", one line */
 	const char *summary;  /* one line for `ckptfs --help` */
 	const char *help;     /* options, a line each, or "" */
-	int (*run)(const struct cli *cli, int argc, char **argv);
+	const char *lacks;    /* of those that commands share: "quiet json" */
+	int (*run)(struct cli *cli, int argc, char **argv);
 };
 extern const struct cli_command cli_init, cli_import, cli_export, cli_ls,
 	cli_cat, cli_show, cli_log, cli_stat, cli_rm, cli_mv, cli_cp, cli_tag,
@@ -41,8 +42,6 @@ extern const struct cli_command cli_init, cli_import, cli_export, cli_ls,
 
 /* The commands, in the order of --help; NULL ends. complete is not shown. */
 extern const struct cli_command *const cli_commands[];
-/* Options that all commands take, a line each, as in cli_command.help. */
-extern const char cli_common_help[];
 
 /* "ckptfs import: ..." on stderr; returns the exit code. */
 int cli_fail(const struct cli *cli, const struct ckpt_err *err);
@@ -51,12 +50,24 @@ int cli_fail_hint(const struct cli *cli, const struct ckpt_err *err,
 		  const char *hint);
 /* A wrong call: the sentence, and where to read more. */
 int cli_usage(const struct cli *cli, const char *fmt, ...) CKB_PRINTF(2, 3);
-/* What getopt found wrong with argv[optind - 1]. */
-int cli_bad_option(const struct cli *cli, char **argv, int c);
 
-/* The next option ("-l", "--long") in a help text from *@at on; false: none
- * left. *@at moves behind it. */
-bool cli_next_option(const char **at, const char **out, size_t *out_len);
+/* ---- option.c ---- */
+
+struct option;
+enum { CLI_OPT_STEP = 1000, CLI_OPT_SINCE, CLI_OPT_JSON, CLI_OPT_COLOR };
+
+void cli_begin(struct cli *cli, const struct cli_command *c);
+/* The next of the command's @own options, as getopt_long(3) gives it with
+ * optarg and optind; -1 behind the last; '?': wrong, and it was said. --help
+ * ends the program. */
+int cli_option(struct cli *cli, int argc, char **argv, const char *letters,
+	       const struct option *own);
+/* The same for a command that has none of its own: CLI_OK or CLI_USAGE. */
+int cli_no_option(struct cli *cli, int argc, char **argv);
+void cli_help(const struct cli_command *c);
+/* Line @index of the help of what commands share, "" where @c lacks it; NULL
+ * behind the last. */
+const char *cli_common_help(const struct cli_command *c, size_t index);
 
 /* ---- stop.c ---- */
 
@@ -79,6 +90,8 @@ struct cli_place {
 CKB_MUST int cli_place(const char *arg, struct cli_place *out,
 		       struct ckpt_err *err);
 void cli_place_fini(struct cli_place *place);
+/* Was @other, which is to be a path outside any store, exchanged with @place? */
+bool cli_swapped(const char *place, const char *other);
 
 /* Opens the store; "@TAG" at the start of the path becomes the name of the
  * checkpoint that it names. */
@@ -87,7 +100,6 @@ CKB_MUST int cli_open(struct cli_place *place, uint32_t flags,
 
 /* ---- pick.c: which checkpoints are meant ---- */
 
-enum { CLI_OPT_STEP = 1000, CLI_OPT_SINCE };
 #define CLI_SELECT_OPTIONS \
 	{ "step", required_argument, NULL, CLI_OPT_STEP }, \
 	{ "since", required_argument, NULL, CLI_OPT_SINCE }

@@ -157,7 +157,7 @@ static int cat_path(struct ckpt_store *store, const char *path,
 	return rc;
 }
 
-static int run_cat(const struct cli *cli, int argc, char **argv)
+static int run_cat(struct cli *cli, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "tensor", required_argument, NULL, 't' }, { 0 },
@@ -166,10 +166,9 @@ static int run_cat(const struct cli *cli, int argc, char **argv)
 	struct ckpt_err err = { 0 };
 	int c;
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+	while ((c = cli_option(cli, argc, argv, "", options)) != -1) {
 		if (c != 't')
-			return cli_bad_option(cli, argv, c);
+			return CLI_USAGE;
 		tensor = optarg;
 	}
 	if (optind >= argc)
@@ -207,5 +206,6 @@ const struct cli_command cli_cat = {
 	.summary = "Write files, or a tensor's raw bytes, to standard output",
 	.help = "      --tensor N   raw bytes of the tensor of exactly this "
 		"name\n",
+	.lacks = "quiet json",
 	.run = run_cat,
 };

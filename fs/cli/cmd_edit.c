@@ -145,7 +145,7 @@ static int rm_all(struct work *w, struct ckpt_err *err)
 	return rc;
 }
 
-static int run_rm(const struct cli *cli, int argc, char **argv)
+static int run_rm(struct cli *cli, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "recursive", no_argument, NULL, 'r' },
@@ -157,8 +157,7 @@ static int run_rm(const struct cli *cli, int argc, char **argv)
 	struct ckpt_err err = { 0 };
 	int c, rc = 0;
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":rnf", options, NULL)) != -1) {
+	while ((c = cli_option(cli, argc, argv, "rnf", options)) != -1) {
 		if (c == 'r')
 			w.runs = true;
 		else if (c == 'n')
@@ -166,7 +165,7 @@ static int run_rm(const struct cli *cli, int argc, char **argv)
 		else if (c == 'f')
 			w.force = true;
 		else if (c < CLI_OPT_STEP)
-			return cli_bad_option(cli, argv, c);
+			return CLI_USAGE;
 		else if (cli_select(cli, &w.select, c, optarg) != CLI_OK)
 			return CLI_USAGE;
 	}
@@ -305,14 +304,10 @@ static int edit(const struct cli *cli, int argc, char **argv,
 	return rc < 0 ? cli_fail(cli, &err) : CLI_OK;
 }
 
-static int run_mv(const struct cli *cli, int argc, char **argv)
+static int run_mv(struct cli *cli, int argc, char **argv)
 {
-	static const struct option options[] = { { 0 } };
-	int c;
-
-	opterr = 0;
-	if ((c = getopt_long(argc, argv, ":", options, NULL)) != -1)
-		return cli_bad_option(cli, argv, c);
+	if (cli_no_option(cli, argc, argv) != CLI_OK)
+		return CLI_USAGE;
 	return edit(cli, argc, argv, "renamed", move_one, NULL);
 }
 
@@ -324,7 +319,7 @@ const struct cli_command cli_mv = {
 	.run = run_mv,
 };
 
-static int run_cp(const struct cli *cli, int argc, char **argv)
+static int run_cp(struct cli *cli, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "step", required_argument, NULL, 's' },
@@ -335,8 +330,7 @@ static int run_cp(const struct cli *cli, int argc, char **argv)
 	char *end;
 	int c;
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+	while ((c = cli_option(cli, argc, argv, "", options)) != -1) {
 		if (c == 's') {
 			errno = 0;
 			o.step = strtoull(optarg, &end, 10);
@@ -349,7 +343,7 @@ static int run_cp(const struct cli *cli, int argc, char **argv)
 		} else if (c == 'M') {
 			o.metrics = optarg;
 		} else {
-			return cli_bad_option(cli, argv, c);
+			return CLI_USAGE;
 		}
 	}
 	return edit(cli, argc, argv, "forked", fork_one, &o);

@@ -396,7 +396,7 @@ static int run_place(struct request *r, struct ckpt_err *err)
 	return rc;
 }
 
-static int run_export(const struct cli *cli, int argc, char **argv)
+static int run_export(struct cli *cli, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "force", no_argument, NULL, 'f' }, CLI_SELECT_OPTIONS,
@@ -406,18 +406,21 @@ static int run_export(const struct cli *cli, int argc, char **argv)
 	struct ckpt_err err = { 0 };
 	int c;
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":f", options, NULL)) != -1) {
+	while ((c = cli_option(cli, argc, argv, "f", options)) != -1) {
 		if (c == 'f')
 			r.force = true;
-		else if (c < CLI_OPT_STEP)
-			return cli_bad_option(cli, argv, c);
+		else if (c == '?')
+			return CLI_USAGE;
 		else if (cli_select(cli, &r.select, c, optarg) != CLI_OK)
 			return CLI_USAGE;
 	}
 	if (argc - optind != 2)
 		return cli_usage(cli, "STORE:PATH and DEST are wanted, %d "
 				 "given", argc - optind);
+	if (cli_swapped(argv[optind], argv[optind + 1]))
+		return cli_usage(cli, "'%s' is in a store and '%s' is not: "
+				 "STORE:PATH comes first, then DEST",
+				 argv[optind + 1], argv[optind]);
 	if (cli_place(argv[optind], &r.place, &err) < 0)
 		return cli_fail(cli, &err);
 	r.dest = argv[optind + 1];

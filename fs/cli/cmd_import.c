@@ -94,7 +94,7 @@ static void summary(const struct cli *cli, const struct import *m,
 }
 
 /* getopt's options into @m. 0, or an exit code. */
-static int parse(const struct cli *cli, int argc, char **argv,
+static int parse(struct cli *cli, int argc, char **argv,
 		 struct import *m)
 {
 	static const struct option options[] = {
@@ -109,8 +109,7 @@ static int parse(const struct cli *cli, int argc, char **argv,
 	char *end;
 	int c;
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+	while ((c = cli_option(cli, argc, argv, "", options)) != -1) {
 		switch (c) {
 		case 'i':
 			m->opts.item = optarg;
@@ -150,13 +149,13 @@ static int parse(const struct cli *cli, int argc, char **argv,
 			m->opts.replace = true;
 			break;
 		default:
-			return cli_bad_option(cli, argv, c);
+			return CLI_USAGE;
 		}
 	}
 	return CLI_OK;
 }
 
-static int run_import(const struct cli *cli, int argc, char **argv)
+static int run_import(struct cli *cli, int argc, char **argv)
 {
 	struct import m = {
 		.writer = { .size = sizeof(m.writer),
@@ -176,6 +175,10 @@ static int run_import(const struct cli *cli, int argc, char **argv)
 	if (argc - optind != 2)
 		return cli_usage(cli, "SOURCE and STORE:NAME are wanted, %d "
 				 "given", argc - optind);
+	if (cli_swapped(argv[optind + 1], argv[optind]))
+		return cli_usage(cli, "'%s' is in a store and '%s' is not: the "
+				 "SOURCE comes first, then STORE:NAME",
+				 argv[optind], argv[optind + 1]);
 	if (cli_place(argv[optind + 1], &place, &err) < 0)
 		return cli_fail(cli, &err);
 	if (!*place.path) {
@@ -209,16 +212,18 @@ const struct cli_command cli_import = {
 	.usage = "[OPTIONS] SOURCE STORE:NAME",
 	.summary = "Make a checkpoint of files of other formats",
 	.help = "SOURCE is a safetensors file, a Hugging Face folder, an .npy "
-		"file, a folder of\n.npy files, or an .npz file.\n\n"
-		"      --item NAME  the checkpointable's name (model)\n"
-		"      --step N     training step; else a NAME that ends in "
-		"digits gives it\n"
+		"file, a folder of\n.npy files, or an .npz file. NAME is a path "
+		"such as gpt2/4000.\n\n"
+		"      --item NAME  what its tensors are together (model)\n"
+		"      --step N     training step; else NAME's last part gives "
+		"it: 4000, step_4000\n"
 		"      --metadata J the user's metadata, a JSON object\n"
 		"      --dtype CODE what .npy arrays of raw bytes (V1, V2) "
 		"hold, such as F8_E4M3\n"
 		"      --no-index   every *.safetensors at a folder's top is a "
 		"shard\n"
-		"      --codec C    raw, zstd or auto (auto)\n"
+		"      --codec C    how chunks are stored: raw, zstd or auto "
+		"(auto)\n"
 		"      --replace    a checkpoint of this name may be replaced\n",
 	.run = run_import,
 };

@@ -26,7 +26,7 @@ static const char *const sort_names[SORT_COUNT] = {
 };
 
 struct log {
-	const struct cli *cli;
+	struct cli *cli;
 	struct cli_select select;
 	enum sort sort;
 	bool reverse, has_limit;
@@ -301,9 +301,8 @@ static int parse(struct log *l, int argc, char **argv)
 	int c, rc = CLI_OK;
 	char *end;
 
-	opterr = 0;
 	while (rc == CLI_OK &&
-	       (c = getopt_long(argc, argv, ":n:r", options, NULL)) != -1) {
+	       (c = cli_option(l->cli, argc, argv, "n:r", options)) != -1) {
 		if (c == 'n') {
 			l->limit = strtoull(optarg, &end, 10);
 			l->has_limit = true;
@@ -317,7 +316,7 @@ static int parse(struct log *l, int argc, char **argv)
 		} else if (c == CLI_OPT_STEP || c == CLI_OPT_SINCE) {
 			rc = cli_select(l->cli, &l->select, c, optarg);
 		} else {
-			rc = cli_bad_option(l->cli, argv, c);
+			rc = CLI_USAGE;
 		}
 	}
 	if (rc == CLI_OK && argc - optind != 1)
@@ -326,7 +325,7 @@ static int parse(struct log *l, int argc, char **argv)
 	return rc;
 }
 
-static int run_log(const struct cli *cli, int argc, char **argv)
+static int run_log(struct cli *cli, int argc, char **argv)
 {
 	CKB_CLEANUP(log_fini) struct log l = { .cli = cli };
 	struct ckpt_store *store = NULL;
@@ -360,5 +359,6 @@ const struct cli_command cli_log = {
 		"      --sort KEY   newest, name, step, time, size, stored or "
 		"own\n"
 		"  -r, --reverse    the other way round\n",
+	.lacks = "quiet",
 	.run = run_log,
 };

@@ -204,7 +204,7 @@ static int ls_place(struct ls *ls, struct cli_place *place,
 	return rc;
 }
 
-static int run_ls(const struct cli *cli, int argc, char **argv)
+static int run_ls(struct cli *cli, int argc, char **argv)
 {
 	static const struct cli_column columns[COL_COUNT] = {
 		{ "NAME", false, false }, { "KIND", false, false },
@@ -220,14 +220,13 @@ static int run_ls(const struct cli *cli, int argc, char **argv)
 	struct ckpt_err err = { 0 };
 	int c;
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":lR", options, NULL)) != -1) {
+	while ((c = cli_option(cli, argc, argv, "lR", options)) != -1) {
 		if (c == 'l')
 			ls.detail = true;
 		else if (c == 'R')
 			ls.recurse = true;
 		else
-			return cli_bad_option(cli, argv, c);
+			return CLI_USAGE;
 	}
 	if (argc - optind != 1)
 		return cli_usage(cli, "one STORE[:PATH] is wanted, %d given",
@@ -260,5 +259,6 @@ const struct cli_command cli_ls = {
 	.summary = "List runs, checkpoints, items and tensors",
 	.help = "  -l, --long       kind, size, time, dtype and shape\n"
 		"  -R, --recursive  and all that is below\n",
+	.lacks = "quiet",
 	.run = run_ls,
 };

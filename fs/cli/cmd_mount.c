@@ -24,7 +24,7 @@ struct mount_call {
 	size_t list_count;
 };
 
-static int parse(const struct cli *cli, int argc, char **argv,
+static int parse(struct cli *cli, int argc, char **argv,
 		 struct mount_call *m)
 {
 	static const struct option options[] = {
@@ -35,9 +35,8 @@ static int parse(const struct cli *cli, int argc, char **argv,
 	int c, rc = CLI_OK;
 
 	m->helper = strcmp(base ? base + 1 : argv[0], "mount.ckptfs") == 0;
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, m->helper ? ":fsno:N:" : ":fo:",
-				options, NULL)) != -1) {
+	while ((c = cli_option(cli, argc, argv, m->helper ? "fsnvo:N:" : "fo:",
+			       options)) != -1) {
 		if (c == 'f' && m->helper)
 			m->fake = true;
 		else if (c == 'f')
@@ -54,7 +53,7 @@ static int parse(const struct cli *cli, int argc, char **argv,
 					 "them with commas",
 					 CKB_ARRAY_LEN(m->lists));
 		else if (c != 'n')
-			return cli_bad_option(cli, argv, c);
+			return CLI_USAGE;
 	}
 	for (size_t i = 0; rc == CLI_OK && i < m->list_count; i++)
 		rc = cli_mount_options(cli, m->lists[i], m->helper, m->sloppy,
@@ -94,7 +93,7 @@ static int show_status(const struct cli *cli, const char *dir)
 	return cli_table_end(t);
 }
 
-static int run_mount(const struct cli *cli, int argc, char **argv)
+static int run_mount(struct cli *cli, int argc, char **argv)
 {
 	struct mount_call m = { 0 };
 	struct ckpt_err err = { 0 };
@@ -104,9 +103,18 @@ static int run_mount(const struct cli *cli, int argc, char **argv)
 		return rc;
 	if (m.status && argc == optind)
 		return show_status(cli, m.status);
+	if (cli->json)
+		return cli_usage(cli, "--json goes with --status DIR");
+	if (m.status)
+		return cli_usage(cli, "--status takes one DIR and nothing "
+				 "else");
 	if (argc - optind != 2)
 		return cli_usage(cli, "STORE and DIR are wanted, %d given",
 				 argc - optind);
+	if (cli_swapped(argv[optind], argv[optind + 1]))
+		return cli_usage(cli, "'%s' is a store and '%s' is not: the "
+				 "STORE comes first, then DIR",
+				 argv[optind + 1], argv[optind]);
 	m.opts.store = argv[optind];
 	m.opts.dir = argv[optind + 1];
 	if (m.fake)
@@ -114,7 +122,7 @@ static int run_mount(const struct cli *cli, int argc, char **argv)
 	return ckm_mount(&m.opts, &err) < 0 ? cli_fail(cli, &err) : CLI_OK;
 }
 
-static int run_umount(const struct cli *cli, int argc, char **argv)
+static int run_umount(struct cli *cli, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "lazy", no_argument, NULL, 'l' }, { 0 },
@@ -123,10 +131,9 @@ static int run_umount(const struct cli *cli, int argc, char **argv)
 	bool lazy = false;
 	int c;
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":l", options, NULL)) != -1) {
+	while ((c = cli_option(cli, argc, argv, "l", options)) != -1) {
 		if (c != 'l')
-			return cli_bad_option(cli, argv, c);
+			return CLI_USAGE;
 		lazy = true;
 	}
 	if (argc - optind != 1)
@@ -136,10 +143,12 @@ static int run_umount(const struct cli *cli, int argc, char **argv)
 							: CLI_OK;
 }
 #else
-static int run_mount(const struct cli *cli, int argc, char **argv)
+static int run_mount(struct cli *cli, int argc, char **argv)
 {
-	(void)argc;
-	(void)argv;
+	if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+		cli_help(cli->about);
+		return CLI_OK;
+	}
 	fprintf(stderr, "ckptfs %s: built without libfuse3; `ls`, `cat` and "
 		"`export` do the same without a mount\n", cli->command);
 	return CLI_FAILED;
@@ -161,6 +170,7 @@ const struct cli_command cli_mount = {
 		"  -o max_threads=N most threads that serve requests (16)\n"
 		"  -o fsname=NAME   source that `mount` and `df` show\n"
 		"  -o noexec        run no program from it\n",
+	.lacks = "quiet verbose",
 	.run = run_mount,
 };
 
@@ -170,5 +180,6 @@ const struct cli_command cli_umount = {
 	.summary = "Take a mount down",
 	.help = "  -l, --lazy       detach it now; the daemon ends with the "
 		"last user\n",
+	.lacks = "quiet verbose json",
 	.run = run_umount,
 };

@@ -452,17 +452,14 @@ static int show_place(struct show *w, struct cli_place *place,
 	return w->item ? show_item(w, err) : show_checkpoint(w, err);
 }
 
-static int run_show(const struct cli *cli, int argc, char **argv)
+static int run_show(struct cli *cli, int argc, char **argv)
 {
-	static const struct option options[] = { { 0 } };
 	struct show w = { .cli = cli };
 	struct cli_place place;
 	struct ckpt_err err = { 0 };
-	int c;
 
-	opterr = 0;
-	if ((c = getopt_long(argc, argv, ":", options, NULL)) != -1)
-		return cli_bad_option(cli, argv, c);
+	if (cli_no_option(cli, argc, argv) != CLI_OK)
+		return CLI_USAGE;
 	if (argc - optind != 1)
 		return cli_usage(cli, "one STORE:CKPT[/ITEM[/TENSOR]] is "
 				 "wanted, %d given", argc - optind);
@@ -492,5 +489,6 @@ const struct cli_command cli_show = {
 	.usage = "STORE:CKPT[/ITEM[/TENSOR]]",
 	.summary = "What a checkpoint, an item or a tensor is",
 	.help = "",
+	.lacks = "quiet",
 	.run = run_show,
 };

@@ -143,20 +143,17 @@ static int print_text(const struct cli *cli, const struct ckpt_usage *u,
 	return print_table(cli, u);
 }
 
-static int run_stat(const struct cli *cli, int argc, char **argv)
+static int run_stat(struct cli *cli, int argc, char **argv)
 {
-	static const struct option options[] = { { 0 } };
 	struct ckpt_store *store = NULL;
 	struct ckpt_usage u;
 	struct statvfs fs = { 0 };
 	struct cli_place place;
 	struct ckpt_err err = { 0 };
 	uint8_t uuid[CKPT_UUID_BYTES];
-	int c;
 
-	opterr = 0;
-	if ((c = getopt_long(argc, argv, ":", options, NULL)) != -1)
-		return cli_bad_option(cli, argv, c);
+	if (cli_no_option(cli, argc, argv) != CLI_OK)
+		return CLI_USAGE;
 	if (argc - optind != 1)
 		return cli_usage(cli, "one STORE is wanted, %d given",
 				 argc - optind);
@@ -190,5 +187,6 @@ const struct cli_command cli_stat = {
 	.usage = "STORE",
 	.summary = "What a store holds, and what deduplication saves",
 	.help = "",
+	.lacks = "quiet",
 	.run = run_stat,
 };

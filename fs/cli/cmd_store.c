@@ -7,37 +7,21 @@
 #include "cli/cli.h"
 #include "tensor/dtype.h"
 
-static const struct option no_options[] = { { 0 } };
-
-/* Commands without options of their own: the first operand, or -1. */
-static int no_option(const struct cli *cli, int argc, char **argv)
-{
-	int c;
-
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":", no_options, NULL)) != -1) {
-		cli_bad_option(cli, argv, c);
-		return -1;
-	}
-	return optind;
-}
-
-static int run_init(const struct cli *cli, int argc, char **argv)
+static int run_init(struct cli *cli, int argc, char **argv)
 {
 	struct ckpt_err err = { 0 };
-	int first = no_option(cli, argc, argv);
 
-	if (first < 0)
+	if (cli_no_option(cli, argc, argv) != CLI_OK)
 		return CLI_USAGE;
-	if (argc - first != 1)
+	if (argc - optind != 1)
 		return cli_usage(cli, "one STORE is wanted, %d given",
-				 argc - first);
-	if (ckpt_store_init(argv[first], &err) < 0)
+				 argc - optind);
+	if (ckpt_store_init(argv[optind], &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		printf("{\"store\": true}\n");
 	else if (!cli->quiet)
-		printf("made an empty store in '%s'\n", argv[first]);
+		printf("made an empty store in '%s'\n", argv[optind]);
 	return CLI_OK;
 }
 
@@ -46,6 +30,7 @@ const struct cli_command cli_init = {
 	.usage = "STORE",
 	.summary = "Make an empty store",
 	.help = "",
+	.lacks = "verbose",
 	.run = run_init,
 };
 
@@ -182,7 +167,7 @@ static int check_place(const struct cli *cli, struct cli_place *place,
 	return result.unread_count > 0 ? CLI_FAILED : rc;
 }
 
-static int run_check(const struct cli *cli, int argc, char **argv)
+static int run_check(struct cli *cli, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "cells", no_argument, NULL, 'c' },
@@ -195,14 +180,13 @@ static int run_check(const struct cli *cli, int argc, char **argv)
 	struct ckpt_err err = { 0 };
 	int c;
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+	while ((c = cli_option(cli, argc, argv, "", options)) != -1) {
 		if (c == 'c')
 			depth = CKPT_CHECK_CELLS;
 		else if (c == 'f')
 			depth = CKPT_CHECK_FULL;
-		else if (c < CLI_OPT_STEP)
-			return cli_bad_option(cli, argv, c);
+		else if (c == '?')
+			return CLI_USAGE;
 		else if (cli_select(cli, &select, c, optarg) != CLI_OK)
 			return CLI_USAGE;
 	}
@@ -229,20 +213,19 @@ const struct cli_command cli_check = {
 
 /* ---- reindex ---- */
 
-static int run_reindex(const struct cli *cli, int argc, char **argv)
+static int run_reindex(struct cli *cli, int argc, char **argv)
 {
 	struct ckpt_reindex_result r = { 0 };
 	struct ckpt_store *store = NULL;
 	struct cli_place place;
 	struct ckpt_err err = { 0 };
-	int first = no_option(cli, argc, argv);
 
-	if (first < 0)
+	if (cli_no_option(cli, argc, argv) != CLI_OK)
 		return CLI_USAGE;
-	if (argc - first != 1)
+	if (argc - optind != 1)
 		return cli_usage(cli, "one STORE is wanted, %d given",
-				 argc - first);
-	if (cli_place(argv[first], &place, &err) < 0)
+				 argc - optind);
+	if (cli_place(argv[optind], &place, &err) < 0)
 		return cli_fail(cli, &err);
 	if (place.has_path) {
 		cli_place_fini(&place);

@@ -97,7 +97,7 @@ static const char *bare(const char *tag)
 	return *tag == '@' ? tag + 1 : tag;
 }
 
-static int run_tag(const struct cli *cli, int argc, char **argv)
+static int run_tag(struct cli *cli, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "list", no_argument, NULL, 'l' },
@@ -109,10 +109,9 @@ static int run_tag(const struct cli *cli, int argc, char **argv)
 	struct ckpt_err err = { 0 };
 	int c;
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":ld", options, NULL)) != -1) {
+	while ((c = cli_option(cli, argc, argv, "ld", options)) != -1) {
 		if (c != 'l' && c != 'd')
-			return cli_bad_option(cli, argv, c);
+			return CLI_USAGE;
 		what = c == 'l' ? LIST : DROP;
 	}
 	int want = what == LIST ? 1 : 2;

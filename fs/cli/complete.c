@@ -37,21 +37,50 @@ static void offer_commands(const char *word)
 	}
 }
 
+/* In a help text an option begins a line, or follows one and a comma. */
+static bool next_option(const char **at, const char **out, size_t *out_len)
+{
+	for (const char *p = *at; *p; p++) {
+		if (*p != '-' || (p != *at && p[-1] != ' '))
+			continue;
+		const char *before = p;
+
+		while (before > *at && before[-1] == ' ')
+			before--;
+		if (before > *at && before[-1] != '\n' && before[-1] != ',')
+			continue;
+		*out = p;
+		*out_len = strcspn(p, " ,=\n");
+		*at = p + *out_len;
+		return true;
+	}
+	return false;
+}
+
+/* Options that a help text lists. */
+static void offer_listed(const char *at, const char *word)
+{
+	const char *option;
+	size_t len;
+
+	while (next_option(&at, &option, &len))
+		if (begins(option, len, word))
+			printf("%.*s%s\n", (int)len, option,
+			       option[len] == '=' ? "=" : "");
+}
+
 static void offer_options(const char *command, const char *word)
 {
-	const char *texts[2] = { "", cli_common_help };
+	const char *help;
 
-	for (size_t i = 0; cli_commands[i]; i++)
-		if (strcmp(cli_commands[i]->name, command) == 0)
-			texts[0] = cli_commands[i]->help;
-	for (size_t i = 0; i < 2; i++) {
-		const char *at = texts[i], *option;
-		size_t len;
+	for (size_t i = 0; cli_commands[i]; i++) {
+		const struct cli_command *c = cli_commands[i];
 
-		while (cli_next_option(&at, &option, &len))
-			if (begins(option, len, word))
-				printf("%.*s%s\n", (int)len, option,
-				       option[len] == '=' ? "=" : "");
+		if (strcmp(c->name, command) != 0)
+			continue;
+		offer_listed(c->help, word);
+		for (size_t k = 0; (help = cli_common_help(c, k)); k++)
+			offer_listed(help, word);
 	}
 }
 
@@ -168,7 +197,7 @@ static void offer_place(const char *word)
 	cli_place_fini(&place);
 }
 
-static int run_complete(const struct cli *cli, int argc, char **argv)
+static int run_complete(struct cli *cli, int argc, char **argv)
 {
 	(void)cli;
 	if (argc < 2)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * main.c - the `ckptfs` command: finds the subcommand, answers --help.
+ * main.c - the `ckptfs` command: finds the subcommand, and says what went wrong.
  *
  * Called as mount.ckptfs it is mount(8)'s helper: `mount.ckptfs STORE DIR
  * [-o opts]`. Knows nothing of what the commands do.
  */
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +21,6 @@ const struct cli_command *const cli_commands[] = {
 	&cli_reindex, &cli_mount, &cli_umount, NULL,
 };
 
-const char cli_common_help[] =
-	"  -q, --quiet      no progress, no summary\n"
-	"  -v, --verbose    notes of the library too\n"
-	"      --json       output for programs\n"
-	"      --color=WHEN auto (on a terminal), always or never\n"
-	"  -h, --help       this text\n";
-
 static void usage(FILE *out)
 {
 	fprintf(out, "usage: ckptfs COMMAND [OPTIONS] ...\n\n"
@@ -39,12 +31,6 @@ static void usage(FILE *out)
 			cli_commands[i]->summary);
 	fprintf(out, "\n`ckptfs COMMAND --help` tells more; so does "
 		"`man ckptfs-COMMAND`.\n");
-}
-
-static void help(const struct cli_command *c)
-{
-	printf("usage: ckptfs %s %s\n\n%s.\n", c->name, c->usage, c->summary);
-	printf("\n%s%s", c->help, cli_common_help);
 }
 
 int cli_fail(const struct cli *cli, const struct ckpt_err *err)
@@ -73,60 +59,6 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
 	va_end(ap);
 	fprintf(stderr, "; see: ckptfs %s --help\n", cli->command);
 	return CLI_USAGE;
-}
-
-/* In a help text an option begins a line, or follows one and a comma. */
-bool cli_next_option(const char **at, const char **out, size_t *out_len)
-{
-	for (const char *p = *at; *p; p++) {
-		if (*p != '-' || (p != *at && p[-1] != ' '))
-			continue;
-		const char *before = p;
-
-		while (before > *at && before[-1] == ' ')
-			before--;
-		if (before > *at && before[-1] != '\n' && before[-1] != ',')
-			continue;
-		*out = p;
-		*out_len = strcspn(p, " ,=\n");
-		*at = p + *out_len;
-		return true;
-	}
-	return false;
-}
-
-/* "; did you mean '--long'?", or "" */
-static const char *suggest(const struct cli *cli, const char *typed,
-			   char dst[80])
-{
-	const char *texts[] = { cli->about->help, cli_common_help };
-	struct ckb_near near;
-
-	ckb_near_init(&near, typed, strcspn(typed, "="));
-	for (size_t i = 0; i < CKB_ARRAY_LEN(texts); i++) {
-		const char *at = texts[i], *option;
-		size_t len;
-
-		while (cli_next_option(&at, &option, &len))
-			if (len > 2)
-				ckb_near_try(&near, option, len);
-	}
-	snprintf(dst, 80, near.best[0] ? "; did you mean '%s'?" : "%s",
-		 near.best);
-	return dst;
-}
-
-int cli_bad_option(const struct cli *cli, char **argv, int c)
-{
-	char text[80];
-
-	if (c == ':')
-		return cli_usage(cli, "option '%s' wants a value",
-				 argv[optind - 1]);
-	if (optopt != 0 && optopt < 128)
-		return cli_usage(cli, "there is no option '-%c'", optopt);
-	return cli_usage(cli, "there is no option '%s'%s", argv[optind - 1],
-			 suggest(cli, argv[optind - 1], text));
 }
 
 static void note(void *ctx, enum ckb_level level, const char *text)
@@ -159,63 +91,14 @@ static int no_command(const char *word)
 	return CLI_USAGE;
 }
 
-/* --color=WHEN; false: no such WHEN. NO_COLOR: no-color.org. */
-static bool set_color(struct cli *cli, const char *when)
-{
-	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-
-	cli->color = !strcmp(when, "always") ||
-		     (!strcmp(when, "auto") && isatty(STDOUT_FILENO) &&
-		      !(no && *no) && !(term && !strcmp(term, "dumb")));
-	return !strcmp(when, "always") || !strcmp(when, "auto") ||
-	       !strcmp(when, "never");
-}
-
-/* Take the options all commands share out of @argv; true: help was asked.
- * *@out_color: WHEN of the last --color. */
-static bool strip_common(struct cli *cli, int *argc, char **argv,
-			 const char **out_color)
-{
-	int kept = 1;
-	bool want_help = false, over = false;
-
-	for (int i = 1; i < *argc; i++) {
-		const char *a = argv[i];
-
-		over = over || strcmp(a, "--") == 0;
-		if (!over && strcmp(a, "--json") == 0)
-			cli->json = true;
-		else if (!over && (!strcmp(a, "-q") || !strcmp(a, "--quiet")))
-			cli->quiet = true;
-		else if (!over && (!strcmp(a, "-v") || !strcmp(a, "--verbose")))
-			cli->verbose = true;
-		else if (!over && (!strcmp(a, "-h") || !strcmp(a, "--help")))
-			want_help = true;
-		else if (!over && !strncmp(a, "--color=", 8))
-			*out_color = a + 8;
-		else
-			argv[kept++] = argv[i];
-	}
-	argv[kept] = NULL;
-	*argc = kept;
-	return want_help;
-}
-
 static int run(const struct cli_command *c, int argc, char **argv)
 {
-	struct cli cli = { .command = c->name, .about = c };
-	const char *color = "auto";
+	struct cli cli;
 
+	cli_begin(&cli, c);
 	/* what is being typed is not meant for us */
 	if (c == &cli_complete)
 		return c->run(&cli, argc, argv);
-	if (strip_common(&cli, &argc, argv, &color)) {
-		help(c);
-		return CLI_OK;
-	}
-	if (!set_color(&cli, color))
-		return cli_usage(&cli, "--color is auto, always or never, not "
-				 "'%s'", color);
 	ckb_log_sink(note, &cli);
 	int rc = c->run(&cli, argc, argv);
 
@@ -245,7 +128,7 @@ int main(int argc, char **argv)
 		const struct cli_command *c = argc > 2 ? find(argv[2]) : NULL;
 
 		if (c)
-			help(c);
+			cli_help(c);
 		else
 			usage(stdout);
 		return CLI_OK;

@@ -150,6 +150,23 @@ int cli_place(const char *arg, struct cli_place *out, struct ckpt_err *err)
 	return set(out, strdup(arg), "", false, err);
 }
 
+static bool in_store(const char *arg)
+{
+	struct cli_place place;
+
+	if (cli_place(arg, &place, NULL) < 0)
+		return false;
+	bool yes = is_store(place.store);
+
+	cli_place_fini(&place);
+	return yes;
+}
+
+bool cli_swapped(const char *place, const char *other)
+{
+	return in_store(other) && !in_store(place);
+}
+
 void cli_place_fini(struct cli_place *place)
 {
 	free(place->store);

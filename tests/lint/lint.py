@@ -206,11 +206,13 @@ def page_options(page):
 
 def helps():
     """command -> options that `ckptfs COMMAND --help` lists."""
-    main = (ROOT / "fs/cli/main.c").read_text()
-    text = c_texts(main)
-    common = options_of(text[text.index("cli_common_help[] ="):]
-                        .split(";")[0].split("=", 1)[1].replace('"', " "))
-    if len(common) != 8:
+    text = c_texts((ROOT / "fs/cli/option.c").read_text())
+    text = text[text.index("common[] = {"):].split("};")[0]
+    # long name -> the option with its short form
+    common = {o[2:]: options_of(line) for line in re.findall(
+        r'"(  [^"]*\\n)"', text) for o in options_of(line)
+        if o.startswith("--")}
+    if len(common) != 5:
         found.append(f"lint misreads the common options: {common}")
     out = {}
     for path in sources(".c"):
@@ -222,7 +224,11 @@ def helps():
             text = c_texts(body)
             out[name] = options_of(
                 text[text.index(".help ="):].split(".help =")[1]
-                .replace('"', " ")) | common
+                .replace('"', " "))
+            lacks = re.search(r'\.lacks = "([^"]*)"', body)
+            for o in set(common) - set(lacks.group(1).split()
+                                       if lacks else ()):
+                out[name] |= common[o]
     for name in commands():
         if name not in out:
             found.append(f"lint finds no help of {name}")

@@ -8,8 +8,46 @@ from ckptest import *
 import numpy as np
 import safetensors.numpy
 
-COMMANDS = ["init", "import", "export", "ls", "cat", "check", "reindex",
-            "mount", "umount"]
+COMMANDS = ["init", "import", "export", "ls", "cat", "show", "log", "stat",
+            "cp", "mv", "rm", "tag", "check", "reindex", "mount", "umount"]
+
+
+def common_options(store):
+    """Those of all commands: bundled, shortened, refused where they would
+    mean nothing, and none of theirs behind --."""
+    run("tag", f"{store}:run/1", "t")
+    equal(run("tag", "-dq", store, "t").stdout, b"", "-dq is -d and -q")
+    equal(run("ls", "-lv", store).stdout, run("ls", "-l", store).stdout,
+          "-lv is -l and -v")
+    json.loads(run("ls", "--js", store).stdout)
+    check(b"\x1b" in run("log", "--color", "always", store).stdout,
+          "--color WHEN in two words")
+    said = run("import", "-qh", ok=False)
+    equal((said.returncode, said.stdout),
+          (0, run("import", "--help").stdout), "-h within a bundle")
+    refused = {"-q": ["ls", "cat", "show", "log", "stat", "mount", "umount"],
+               "-v": ["init", "mount", "umount"], "--json": ["cat", "umount"]}
+    for option in refused:
+        for c in COMMANDS:
+            if c in refused[option]:
+                p = run(c, option, ok=False)
+                equal(p.returncode, 2, f"{c} {option}")
+                check(f"no option '{option}'" in p.stderr.decode(), p.stderr)
+            lists = any(option in line.split()[:2] or
+                        option + "," in line.split()[:2] for line in
+                        run(c, "--help").stdout.decode().splitlines())
+            equal(lists, c not in refused[option], f"{c} --help, {option}")
+    p = run("mount", "--json", store, store, ok=False)
+    check("--status" in one_sentence(p, "mount --json"), p.stderr)
+    for options in ([], ["-v"]):
+        (store / "index.db").write_bytes(b"rubbish")
+        p = run("import", *options, store.parent / "m.safetensors",
+                f"{store}:v")
+        equal(b"note: the index" in p.stderr, options == ["-v"],
+              f"notes with {options}: {p.stderr}")
+        run("rm", f"{store}:v")
+    p = run("ls", "--", "-l", ok=False)
+    check("'-l'" in one_sentence(p, "ls -- -l"), "a store called -l")
 
 
 def helps():
@@ -32,7 +70,29 @@ def mistakes(store, tmp):
         (2, ["import", "--codec", "zip", file, f"{store}:x"], "'zip'"),
         (2, ["import", "--step", "-3", file, f"{store}:x"], "'-3'"),
         (2, ["import", "--bogus", file, f"{store}:x"], "--bogus"),
-        (2, ["import", file, f"{store}:x", "--item"], "--item"),
+        (2, ["import", file, f"{store}:x", "--item"],
+         "'--item' wants a value"),
+        (2, ["import", "--item", "--replace", file, f"{store}:x"],
+         "write '--item=--replace'"),
+        (2, ["import", "--item", "-q", file, f"{store}:x"],
+         "'-q' looks like an option"),
+        (2, ["import", f"{store}:x", file], "SOURCE comes first"),
+        (2, ["import", store, tmp / "absent"], "SOURCE comes first"),
+        (2, ["export", tmp / "out", f"{store}:run/1"], "then DEST"),
+        (2, ["mount", tmp, store], "then DIR"),
+        (2, ["export", "--force=1", f"{store}:run/1", tmp / "out"],
+         "'--force' takes no value, so not '--force=1'"),
+        (2, ["ls", "--json=1", store], "'--json' takes no value"),
+        (2, ["log", "--s", store], "'--s' may be '--sort' or '--step'"),
+        (2, ["ls", "-lZ", store], "no option '-Z'"),
+        (2, ["ls", "-json", store], "did you mean '--json'"),
+        (2, ["log", "--lmit=3", store], "did you mean '--limit'"),
+        (2, ["export", "--forced", store, tmp], "did you mean '--force'"),
+        (2, ["log", "-n"], "'-n' wants a value"),
+        (2, ["log", "-rn"], "'-n' wants a value"),
+        (2, ["log", "-n", "-r", store], "write '-n-r'"),
+        (2, ["ls", "--color", "pink", store], "not 'pink'"),
+        (2, ["ls", "-\u00e9", store], "no option"),
         (1, ["import", tmp / "absent", f"{store}:x"], "absent"),
         (1, ["import", tmp, f"{store}:x"], "a ckptfs store"),
         (1, ["import", "/dev/null", f"{store}:x"], "a device"),
@@ -48,7 +108,7 @@ def mistakes(store, tmp):
         (1, ["cat", f"{store}:run/1/model/wieght.npy"], "weight.npy"),
         (1, ["cat", f"{store}:run/1/model"], "folder"),
         (1, ["cat", "--tensor", "nope", f"{store}:run/1"], "nope"),
-        (1, ["cat", "--tensor", "weight", f"{store}:run/9"], "run/9"),
+        (1, ["cat", "--tensor", "weight", f"{store}:run/9"], "'9'"),
         (1, ["check", f"{store}:run/9"], "run/9"),
         (1, ["init", store], "store"),
         (1, ["init", tmp], ""),
@@ -116,6 +176,7 @@ def main():
         store = new_store(tmp)
         run("import", tmp / "m.safetensors", f"{store}:run/1")
         mistakes(store, tmp)
+        common_options(store)
         names(store, tmp)
         order(store, tmp)
         exports(store, tmp)

@@ -130,6 +130,7 @@ def says_of_itself(store, point):
         p = run("mount", "--status", point, "--json")
         rows = {r["name"]: r["value"] for r in json.loads(p.stdout)["mount"]}
         equal(set(rows), set(after), "--status names the same")
+        check(all(type(v) is int for v in rows.values()), "as numbers")
         try:
             open(point / ".ckptfs", "w")
             check(False, "the status file may be written")
