@@ -132,11 +132,12 @@ static void look_at(struct search *s, const char *pid)
 	tell(s, pid, name, says);
 }
 
-static void mounts_below(void *ctx, const char *point, int minor)
+static void mounts_below(void *ctx, const char *point, int minor, long user)
 {
 	struct search *s = ctx;
 
 	(void)minor;
+	(void)user;
 	if (below(s, point) && point[s->point_len] == '/')
 		tell(s, point, "", "another mount");
 }

@@ -136,9 +136,10 @@ CKB_MUST int ckm_status_text(struct ckm_fs *fs, struct ckb_buf *out,
 CKB_MUST int ckm_point_check(const char *store, const char *dir, char **out,
 			     struct ckpt_err *err);
 
-/* Every mount of this process's view, without touching any; @minor: of a
- * mount of ours, else -1. */
-typedef void (*ckm_point_fn)(void *ctx, const char *point, int minor);
+/* Every mount of this process's view, without touching any; @minor and @user,
+ * who mounted it: of a mount of ours, else -1. */
+typedef void (*ckm_point_fn)(void *ctx, const char *point, int minor,
+			     long user);
 void ckm_point_each(ckm_point_fn fn, void *ctx);
 
 /* Device minor of the FUSE mount of ours at @dir (a real path) from

@@ -3,8 +3,10 @@
  * point.c - mount points: what may be mounted on, and what is mounted there.
  *
  * Refuses, with the sentence that mends it: a path that is absent or no
- * folder, a mount whose daemon is gone, and any overlap with the store (a
- * daemon that reads its own mount waits for itself). /proc/self/mountinfo is
+ * folder, a mount of ours, alive or dead, and any overlap with the store (a
+ * daemon that reads its own mount waits for itself). A folder that is not empty
+ * and another file system's mount are hidden while ours lasts, as with mount(8)
+ * and libfuse. /proc/self/mountinfo is
  * read instead of the mount, which need not answer.
  */
 #include "mount/internal.h"
@@ -102,8 +104,13 @@ void ckm_point_each(ckm_point_fn fn, void *ctx)
 		    2)
 			continue;
 		unescape(point);
-		fn(ctx, point, strstr(line, " - fuse.ckptfs ") ? (int)minor
-							      : -1);
+		bool ours = strstr(line, " - fuse.ckptfs ");
+		/* the kernel's own options are the last field */
+		const char *user = ours ? strstr(strrchr(line, ' '),
+						 "user_id=") : NULL;
+
+		fn(ctx, point, ours ? (int)minor : -1,
+		   user ? strtol(user + strlen("user_id="), NULL, 10) : -1);
 	}
 	fclose(f);
 }
@@ -111,22 +118,30 @@ void ckm_point_each(ckm_point_fn fn, void *ctx)
 struct at {
 	const char *dir;
 	int minor;
+	long user;
 };
 
-static void match(void *ctx, const char *point, int minor)
+static void match(void *ctx, const char *point, int minor, long user)
 {
 	struct at *at = ctx;
 
-	if (strcmp(point, at->dir) == 0) /* the last one is on top */
-		at->minor = minor;
+	if (strcmp(point, at->dir) != 0)
+		return;
+	at->minor = minor; /* the last one is on top */
+	at->user = user;
+}
+
+static struct at mount_at(const char *dir)
+{
+	struct at at = { dir, -1, -1 };
+
+	ckm_point_each(match, &at);
+	return at;
 }
 
 int ckm_point_minor(const char *dir)
 {
-	struct at at = { dir, -1 };
-
-	ckm_point_each(match, &at);
-	return at.minor;
+	return mount_at(dir).minor;
 }
 
 void ckm_point_readahead(const char *dir)
@@ -236,9 +251,20 @@ int ckm_umount(const char *dir, bool lazy, struct ckpt_err *err)
 	if (umount2(point, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0)
 		return 0;
 	why = errno;
-	if (why == EPERM && run_fusermount(point, lazy) == 0)
-		return 0;
-	if (why == EBUSY || (why == EPERM && ckm_point_minor(point) >= 0))
+	if (why == EBUSY)
 		return busy(dir, point, err);
-	return ckb_err_sys(err, why, "cannot unmount '%s'", dir);
+	if (why != EPERM || geteuid() == 0)
+		return ckb_err_sys(err, why, "cannot unmount '%s'", dir);
+	long user = mount_at(point).user;
+
+	if (user != (long)getuid())
+		return ckb_err(err, CKPT_EPERM, "cannot unmount '%s': user %ld "
+			       "mounted it, and none but that user and root "
+			       "may take it down", dir, user);
+	rc = run_fusermount(point, lazy);
+	if (rc == 127)
+		return ckb_err(err, CKPT_EPERM, "cannot unmount '%s': there is "
+			       "no fusermount3; install the package fuse3",
+			       dir);
+	return rc == 0 ? 0 : busy(dir, point, err);
 }

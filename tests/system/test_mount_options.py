@@ -39,11 +39,13 @@ def sentences(store, point):
 
 
 def line_of(point):
+    """Of what is on top there."""
+    found = None
     for line in open("/proc/self/mounts"):
         source, where, kind, options, *_ = line.split()
         if where == str(point):
-            return source, kind, options.split(",")
-    return None
+            found = source, kind, options.split(",")
+    return found
 
 
 def options_work(store, point):
@@ -156,6 +158,28 @@ def given_as_store(store, point):
                       f"{argv} says {want!r}: {text}")
 
 
+def covers(store, point):
+    """What is on the mount point is hidden, and comes back; no second mount of
+    ours on a first."""
+    (point / "mine").write_text("kept")
+    with mounted(store, point):
+        equal(sorted(os.listdir(point)), ["README.txt", "run"], "files hidden")
+        p = run("mount", store, point, ok=False)
+        check("ckptfs umount" in one_sentence(p, "a second mount"), p.stderr)
+    equal((point / "mine").read_text(), "kept", "files are there again")
+    (point / "mine").unlink()
+    tool("mount", "-t", "tmpfs", "none", point)
+    with mounted(store, point):
+        equal(line_of(point)[1], "fuse.ckptfs", "on top of another mount")
+        tool("mount", "-t", "tmpfs", "none", point)
+        p = run("umount", point, ok=False)
+        check("no ckptfs mount" in one_sentence(p, "umount below another"),
+              p.stderr)
+        tool("umount", point)
+    equal(line_of(point)[1], "tmpfs", "the other mount is left")
+    tool("umount", point)
+
+
 def busy(store, point):
     run("mount", store, point)
     holders = [
@@ -259,6 +283,11 @@ def other_users(store, point, tmp):
     with mounted(store, point, "-o", "allow_other"):
         equal(as_nobody(["cat", point / "run/1/model/w.npy"]).stdout,
               (point / "run/1/model/w.npy").read_bytes(), "open to others")
+        for option in ([], ["-l"]):
+            p = as_nobody([PROGRAM, "umount", *option, point])
+            check("user 0 mounted it" in one_sentence(p, "another's mount"),
+                  p.stderr)
+        check(os.path.ismount(point), "it is still there")
     with mounted(store, point, "-o", "allow_other,umask=007"):
         p = as_nobody(["ls", point])
         check(p.returncode != 0, "modes are checked for others")
@@ -315,6 +344,7 @@ def main():
         xattrs(store, point, array)
         says_of_itself(store, point)
         given_as_store(store, point)
+        covers(store, point)
         busy(store, point)
         helper(store, point, tmp)
         notifies(store, point, tmp)
