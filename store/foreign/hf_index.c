@@ -172,7 +172,7 @@ static int parse(struct ckx_hf_index *ix, char *text, size_t len,
 	bool has_map = false;
 	int rc;
 
-	ckx_scan_init(&s, text, len);
+	ckx_scan_init(&s, text, len, "");
 	rc = ckx_scan_next(&s, &token, err);
 	if (rc == 0 && token != CKX_OBJECT)
 		return ckb_err(err, CKPT_EFORMAT, "it is JSON, but no object");

@@ -24,19 +24,21 @@ enum state {
 	DONE,         /* only white space */
 };
 
-void ckx_scan_init(struct ckx_scan *s, const char *text, size_t len)
+void ckx_scan_init(struct ckx_scan *s, const char *text, size_t len,
+		   const char *of)
 {
 	memset(s, 0, sizeof(*s));
 	s->text = text;
 	s->len = len;
+	s->of = of;
 	s->state = VALUE;
 }
 
 static int fail(const struct ckx_scan *s, size_t at, struct ckpt_err *err,
 		const char *what)
 {
-	return ckb_err(err, CKPT_EFORMAT, "JSON error at byte %zu: %s", at,
-		       at >= s->len ? "it ends in the middle" : what);
+	return ckb_err(err, CKPT_EFORMAT, "JSON error at byte %zu%s: %s", at,
+		       s->of, at >= s->len ? "it ends in the middle" : what);
 }
 
 static void skip_space(struct ckx_scan *s)

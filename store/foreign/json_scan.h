@@ -23,6 +23,7 @@ enum ckx_token {
 struct ckx_scan {
 	const char *text;
 	size_t len, at;
+	const char *of;          /* for messages: " of the header", or "" */
 	uint32_t depth;
 	uint8_t state;
 	uint8_t is_object[CKB_JSON_DEPTH_MAX / 8 + 1]; /* bit per level */
@@ -33,8 +34,10 @@ struct ckx_scan {
 	uint64_t number;         /* UINT: an integer 0..2^64-1, not "-0" */
 };
 
-/* @text is borrowed for as long as @s is used. */
-void ckx_scan_init(struct ckx_scan *s, const char *text, size_t len);
+/* @text is borrowed for as long as @s is used. @of says what its bytes are
+ * counted in, when it is no whole file: " of the header"; else "". */
+void ckx_scan_init(struct ckx_scan *s, const char *text, size_t len,
+		   const char *of);
 
 /* Next token into *@out; CKPT_EFORMAT names the byte and what is wrong. A KEY
  * takes its colon with it. After CKX_END only CKX_END comes. */

@@ -371,7 +371,7 @@ int ckx_st_parse(struct ckx_st *st, const char *json, size_t len,
 	CKB_REQUIRE(file_len >= 8 && len <= file_len - 8);
 	memset(st, 0, sizeof(*st));
 	st->data_off = 8 + (uint64_t)len;
-	ckx_scan_init(&s, json, len);
+	ckx_scan_init(&s, json, len, " of the header");
 	if (len == 0)
 		rc = ckb_err(err, CKPT_EFORMAT, "the header is empty: its "
 			     "length is 0");

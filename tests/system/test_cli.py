@@ -146,6 +146,24 @@ def order(store, tmp):
     check("newest -> 700" in said, f"newest: {said}")
 
 
+def steps(store, tmp):
+    """The rule of ckptfs-import(1)."""
+    words = ["global_step", "step", "checkpoint", "ckpt", "iteration", "iter",
+             "epoch", ""]
+    want = {f"{w}{s}12": 12 for w in words for s in "-_=" if w}
+    want |= {f"{w}012": 12 for w in words}
+    want |= {str(2**63 - 1): 2**63 - 1, str(2**63): None, "step": None,
+             "steps_4": None, "v4": None, "4a": None, "step--4": None,
+             "-4": None, "my_step_4": None}
+    for name, step in want.items():
+        run("import", "-q", tmp / "m.safetensors", f"{store}:s/{name}")
+        equal(json.loads(run("show", "--json", f"{store}:s/{name}").stdout)
+              ["step"], step, f"step of {name}")
+    run("import", "--step", "3", tmp / "m.safetensors", f"{store}:t/4")
+    equal(json.loads(run("show", "--json", f"{store}:t/4").stdout)["step"], 3,
+          "--step is believed")
+
+
 def exports(store, tmp):
     out = tmp / "out"
     run("export", f"{store}:run/1/model", out)
@@ -179,6 +197,7 @@ def main():
         common_options(store)
         names(store, tmp)
         order(store, tmp)
+        steps(store, tmp)
         exports(store, tmp)
         env = dict(os.environ, CKPTFS_STORE=str(store))
         p = run("cat", "--tensor", "weight", ":run/1", env=env)

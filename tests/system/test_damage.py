@@ -4,7 +4,9 @@ truncated and missing packs. The rest still reads."""
 import errno
 import os
 import random
-import shutil
+import signal
+import subprocess
+import sys
 
 from ckptest import *
 
@@ -63,6 +65,22 @@ def flipped_payload(store, tmp):
     run("import", tmp / "m.safetensors", f"{store}:run/2")
     p = run("cat", "--tensor", "gamma", f"{store}:run/2")
     equal(p.stdout, TENSORS["gamma"].tobytes(), "a new save reads whole")
+
+
+def mapped(make):
+    """Who mapped a file is told by a signal, as mmap(2) says."""
+    store = make("mapped")
+    pack = next(store.glob("packs/*/*.pack"))
+    flip(pack, pack.read_bytes().find(TENSORS["gamma"][650, 5:60].tobytes()))
+    script = ("import sys, numpy\n"
+              "a = numpy.load(sys.argv[1], mmap_mode='r')\n"
+              "print(a[0, 1], flush=True)\nprint(a.sum())")
+    with mounted(store) as point:
+        p = subprocess.run(
+            [sys.executable, "-c", script, point / "run/1/model/gamma.npy"],
+            stdout=subprocess.PIPE)
+    equal((p.returncode, p.stdout), (-signal.SIGBUS, b"1.0\n"),
+          "a mapped file: what is whole is read, then SIGBUS")
 
 
 def every_region(make):
@@ -152,6 +170,7 @@ def main():
             return store
 
         flipped_payload(make("payload"), tmp)
+        mapped(make)
         every_region(make)
         manifest_flips(make)
         packs_gone(make)

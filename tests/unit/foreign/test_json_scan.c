@@ -22,7 +22,7 @@ static int scan(const char *text, size_t len, struct ckb_buf *out,
 
 	assert_non_null(copy);
 	memcpy(copy, text, len);
-	ckx_scan_init(&s, copy, len);
+	ckx_scan_init(&s, copy, len, "");
 	while (rc == 0 && token != CKX_END) {
 		rc = ckx_scan_next(&s, &token, err);
 		if (rc < 0)
@@ -212,7 +212,7 @@ static void skip_passes_over_one_value(void **state)
 	enum ckx_token token;
 
 	(void)state;
-	ckx_scan_init(&s, text, strlen(text));
+	ckx_scan_init(&s, text, strlen(text), "");
 	assert_int_equal(ckx_scan_next(&s, &token, NULL), 0);
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(ckx_scan_next(&s, &token, NULL), 0);

@@ -11,9 +11,10 @@ static void wrong_infos_say_what_and_where(void **state)
 {
 	static const struct st_case cases[] = {
 		{ "", 0, CKPT_EFORMAT, "the header is empty" },
-		{ " ", 0, CKPT_EFORMAT, "JSON error at byte 1" },
+		{ " ", 0, CKPT_EFORMAT, "JSON error at byte 1 of the header: " },
 		{ "[]", 0, CKPT_EFORMAT, "no object" },
-		{ "{" A8 "}x", 8, CKPT_EFORMAT, "JSON error at byte 54" },
+		{ "{" A8 "}x", 8, CKPT_EFORMAT,
+		  "JSON error at byte 54 of the header: " },
 		{ "{\"a\":[\"F32\",[2],[0,8]]}", 8, CKPT_EFORMAT,
 		  "'a' (byte 5 of the header): its info is a list" },
 		{ "{\"a\":7}", 8, CKPT_EFORMAT, "its info is no object" },
