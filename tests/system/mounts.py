@@ -46,10 +46,11 @@ def status(point):
 
 
 def need(*programs):
-    """A tool that is missing is a failure: contrib/setup installs it."""
+    """A tool that is missing is a failure: contrib/setup --checks installs
+    it."""
     for p in programs:
         if not shutil.which(p):
-            check(False, f"{p} is missing: run contrib/setup")
+            check(False, f"{p} is missing: run contrib/setup --checks")
             done()
 
 

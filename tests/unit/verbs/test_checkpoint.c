@@ -178,7 +178,7 @@ static void a_hundred_thousand_tensors_open_at_once(void **state)
 		   (double)(to.tv_nsec - from.tv_nsec) / 1e9;
 
 	printf("opened in %.3f s\n", s);
-	assert_true(SANITIZED || s < 1);
+	assert_true(s < 10); /* the square of n would take longer */
 	const struct ckpt_item_info *model = ckpt_item_at(c, 0);
 
 	for (size_t i = 0; i < n; i++)
