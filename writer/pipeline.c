@@ -17,8 +17,8 @@
  * Nothing of a failed save becomes visible (S3, S4).
  *
  * Locks: ring.lock guards counts and the error; a slot belongs to one side at a
- * time. Each count is written by its own side. The store thread alone touches find, packs and chunk entries until it
- * is joined.
+ * time. Each count is written by its own side. The store thread alone touches
+ * find, packs and chunk entries until it is joined.
  */
 #include <stdlib.h>
 #include <string.h>

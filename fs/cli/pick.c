@@ -189,8 +189,9 @@ static int nothing(struct ckpt_store *store, const struct cli_place *place,
 		       "store '%s'", place->path, place->store);
 }
 
-int cli_pick(struct ckpt_store *store, struct cli_place *place, bool runs, const struct cli_select *select,
-	     struct cli_names *out, struct ckpt_err *err)
+int cli_pick(struct ckpt_store *store, struct cli_place *place, bool runs,
+	     const struct cli_select *select, struct cli_names *out,
+	     struct ckpt_err *err)
 {
 	struct pick p = { .select = select, .out = out };
 	int rc = cli_follow(store, &place->path, err);

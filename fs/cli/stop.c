@@ -3,7 +3,8 @@
  * stop.c - Ctrl-C and kill, for commands that have something to take back.
  *
  * The first signal is noted and the command ends in its own time, by that very
- * signal, so that a shell's loop ends with it; the second kills at once. A signal that was ignored when the program began stays so (nohup).
+ * signal, so that a shell's loop ends with it; the second kills at once. A
+ * signal that was ignored when the program began stays so (nohup).
  */
 #include <signal.h>
 #include <stdio.h>

@@ -131,6 +131,8 @@ def full_disk(store, out):
 
 
 def main():
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)  # nohup has one ignored
     rng = np.random.default_rng(3)
     pick = random.Random(4)
     tensors = {f"layer.{i}.w": rng.standard_normal((512, 700 + i)).astype(

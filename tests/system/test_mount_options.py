@@ -268,7 +268,9 @@ def as_nobody(code, *args, groups=()):
         os.setgroups(list(groups))
         os.setgid(NOBODY)
         os.setuid(NOBODY)
-    return subprocess.run([*code, *args], preexec_fn=drop, cwd="/",
+    # reports go to stderr: their folder may be closed to others
+    env = {k: v for k, v in os.environ.items() if not k.endswith("N_OPTIONS")}
+    return subprocess.run([*code, *args], preexec_fn=drop, cwd="/", env=env,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
