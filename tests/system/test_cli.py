@@ -144,6 +144,18 @@ def order(store, tmp):
     said = run("ls", f"{store}:order").stdout.decode().split("\n")
     check("latest -> best" in said, f"latest: {said}")
     check("newest -> 700" in said, f"newest: {said}")
+    # after the words of trainers, and by number
+    for step in (2500, 10000, 500):
+        run("import", tmp / "m.safetensors", f"{store}:named/step_{step}")
+    said = run("ls", f"{store}:named").stdout.decode()
+    check("latest -> step_10000\n" in said and "newest -> step_500\n" in said,
+          said)
+    for step in (2500, 10000, 500):
+        run("import", "--step", str(step), tmp / "m.safetensors",
+            f"{store}:given/step_{step}")
+    said = run("ls", f"{store}:given").stdout.decode()
+    check("latest -> step_10000\n" in said and "newest -> step_500\n" in said,
+          said)
 
 
 def steps(store, tmp):

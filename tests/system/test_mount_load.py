@@ -104,6 +104,32 @@ def hundred_thousand(tmp, point):
         check(memory[-1] <= memory[0] + 8, f"no growth: {memory}")
         check(low["memory.resident_bytes"] >> 20 < memory[0] - 15,
               "memory comes back")
+        removed_under_readers(store, point, tmp)
+
+
+def removed_under_readers(store, point, tmp):
+    """The large one goes while others are read and it is listed."""
+    many_tensors(tmp / "few.safetensors", 50, "w{}")
+    run("import", "-q", tmp / "few.safetensors", f"{store}:few")
+    check(wait_for(lambda: "few" in os.listdir(point)), "another one")
+    complaints = open(tmp / "complaints", "w+")  # a pipe would fill
+    lister = subprocess.Popen(["ls", "-lR", point], stdout=subprocess.DEVNULL,
+                              stderr=complaints)
+    rm = subprocess.Popen([PROGRAM, "rm", "-q", f"{store}:big"])
+    reads = 0
+    while rm.poll() is None or lister.poll() is None:
+        i = reads % 50
+        equal((point / f"few/model/w{i}.npy").read_bytes()[-16:],
+              i.to_bytes(16, "little"), f"few, tensor {i}")
+        reads += 1
+    equal(rm.wait(), 0, "rm")
+    for line in (tmp / "complaints").read_text().split("\n"):
+        check(not line or "No such file" in line or "Stale" in line,
+              f"ls says {line}")
+    complaints.close()
+    check(reads > 50, f"reads went on: {reads}")
+    check(wait_for(lambda: "big" not in os.listdir(point)), "it is gone")
+    equal(len(tool("ls", point / "few/model").split()), 100, "few is whole")
 
 
 def seek_and_tell(folder, names):

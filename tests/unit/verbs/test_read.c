@@ -416,6 +416,44 @@ static void only_what_meets_the_box_is_decoded(void **state)
 	assert_true(counters(a).held_bytes < before + CKB_CELL_BYTES);
 }
 
+/* scale-04: what one of two ranks decodes for its share, whichever way the
+ * tensor is cut; q, k and v in one are three boxes. Nothing is read before. */
+static void a_rank_decodes_its_share(void **state)
+{
+	static const struct {
+		struct ckpt_box box[3];
+		uint32_t count;
+		uint64_t most; /* bytes; 2,520,000 are all */
+	} shares[] = {
+		/* the tiles of 88 rows go on for two rows */
+		{ { { 2, { 0, 0 }, { 350, 900 } } }, 1, 352 * 900 * 4 },
+		{ { { 2, { 350, 0 }, { 350, 900 } } }, 1, 436 * 900 * 4 },
+		{ { { 2, { 0, 0 }, { 700, 450 } } }, 1, 700 * 450 * 4 },
+		{ { { 2, { 0, 450 }, { 700, 450 } } }, 1, 700 * 450 * 4 },
+		{ { { 2, { 0, 0 }, { 350, 300 } }, { 2, { 0, 300 }, { 350, 300 } },
+		    { 2, { 0, 600 }, { 350, 300 } } }, 3, 352 * 900 * 4 },
+		{ { { 2, { 0, 0 }, { 88, 900 } }, { 2, { 264, 0 }, { 88, 900 } },
+		    { 2, { 528, 0 }, { 88, 900 } } }, 3, 3 * 88 * 900 * 4 },
+	};
+	struct at *a;
+
+	(void)state;
+	for (size_t i = 0; i < CKB_ARRAY_LEN(shares); i++) {
+		void *fresh = NULL;
+
+		assert_int_equal(setup(&fresh), 0);
+		a = fresh;
+		for (uint32_t b = 0; b < shares[i].count; b++)
+			compare_box(a, number("matrix"), &shares[i].box[b], 0);
+		uint64_t decoded = counters(a).decoded_bytes;
+
+		teardown(&fresh);
+		if (decoded > shares[i].most)
+			fail_msg("share %zu decodes %llu bytes", i,
+				 (unsigned long long)decoded);
+	}
+}
+
 /* ---- damage ---- */
 
 static int count_notes(struct at *a)
@@ -626,6 +664,7 @@ int main(void)
 		R(many_threads_through_a_small_cache_read_right),
 		Z(many_threads_through_a_small_cache_read_right),
 		T(only_what_meets_the_box_is_decoded),
+		cmocka_unit_test(a_rank_decodes_its_share),
 		T(a_bad_cell_is_named_and_noted),
 		{ "a_bad_cell_is_named_and_noted_zstd",
 		  a_bad_cell_is_named_and_noted, setup_zstd_small, teardown,
