@@ -367,6 +367,52 @@ static void the_same_bytes_are_stored_once(void **state)
 	free(data);
 }
 
+/* scale-02: what 256 ranks hold of each of 30 tensors, saved three times;
+ * from the second save on no pack is written. */
+static void the_next_save_of_many_shards_writes_no_pack(void **state)
+{
+	enum { RANKS = 256, TENSORS = 30, BYTES = 4 * RANKS };
+	struct fix *f = *state;
+	struct ckpt_box boxes[RANKS];
+	struct ckpt_save_progress done;
+	struct ckpt_err err = { 0 };
+	uint8_t *data = fix_bytes(BYTES + TENSORS, 3);
+	uint32_t item;
+	char name[32];
+
+	for (uint32_t r = 0; r < RANKS; r++)
+		boxes[r] = (struct ckpt_box){ 1, { 4 * r }, { 4 } };
+	for (int round = 0; round < 3; round++) {
+		snprintf(name, sizeof(name), "step/%d", round);
+		struct ckpt_save *s = fix_begin(f->writer, name, false, &item);
+
+		for (int i = 0; i < TENSORS; i++) {
+			struct ckpt_provider p = fix_copy(data + i, BYTES);
+
+			snprintf(name, sizeof(name), "t%d", i);
+			struct ckpt_tensor_desc d = fix_desc(name, CKPT_U8,
+							     SHAPE(1, BYTES));
+
+			d.boxes = boxes;
+			d.box_count = RANKS;
+			assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+		}
+		assert_ok(ckpt_save_start(s, &err));
+		assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
+		ckpt_save_progress(s, &done);
+		assert_int_equal(done.chunk_count, RANKS * TENSORS);
+		assert_true((done.chunk_new_count > 0) == (round == 0));
+		assert_true((done.bytes_written > 0) == (round == 0));
+		ckpt_save_free(s);
+		assert_int_equal(fix_files(f, "packs"), 1);
+	}
+	struct ckpt_checkpoint *c = fix_opened(f->store, "step/2");
+
+	fix_equal(c, fix_find(c, "model", "t29"), data + 29, BYTES);
+	ckpt_checkpoint_close(c);
+	free(data);
+}
+
 static void an_alias_costs_nothing_and_reads_as_its_tensor(void **state)
 {
 	struct fix *f = *state;
@@ -782,6 +828,7 @@ int main(void)
 		TEST(shards_of_whole_tiles_have_the_root_of_one_shard),
 		TEST(a_source_is_read_once_in_bounded_pieces),
 		TEST(the_same_bytes_are_stored_once),
+		TEST(the_next_save_of_many_shards_writes_no_pack),
 		TEST(an_alias_costs_nothing_and_reads_as_its_tensor),
 		TEST(replacing_leaves_an_open_checkpoint_readable),
 		TEST(files_read_back_under_their_own_names),
