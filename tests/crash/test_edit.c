@@ -10,14 +10,12 @@
  */
 #include "unit/verbs/store_fixture.h"
 
-#include "crash_log.h"
+#include "crash_story.h"
 
-enum { SEEDS = 6 };
 enum { SAVED, RENAMED, FORKED, TAGGED, RETAGGED, REMOVED, STEPS };
 
 struct story {
-	char dir[256];
-	struct crash_log log;
+	struct crash_story c; /* first */
 	size_t begin[STEPS], end[STEPS];
 };
 
@@ -37,44 +35,6 @@ static int step(struct ckpt_store *s, int which, struct ckpt_err *err)
 	default:
 		return ckpt_store_remove(s, "f/c", false, err);
 	}
-}
-
-static int record(void **state)
-{
-	struct story *t = calloc(1, sizeof(*t));
-	struct ckpt_store *s;
-	struct ckpt_err err = { 0 };
-	char path[300];
-
-	assert_non_null(t);
-	fix_folder(t->dir);
-	snprintf(path, sizeof(path), "%s/world", t->dir);
-	assert_int_equal(mkdir(path, 0777), 0);
-	crash_begin(&t->log, path);
-	snprintf(path, sizeof(path), "%s/world/store", t->dir);
-	assert_ok(cks_store_init_sys(&t->log.sys, path, &err));
-	assert_ok(cks_store_open_sys(&t->log.sys, path, NULL, &s, &err));
-	assert_ok(fix_save(s, "old", 1, false, &err));
-	for (int i = 0; i < STEPS; i++) {
-		t->begin[i] = t->log.note_count;
-		assert_ok(step(s, i, &err));
-		t->end[i] = t->log.note_count;
-		assert_true(t->end[i] > t->begin[i] + 1);
-	}
-	ckpt_store_close(s);
-	assert_false(t->log.broken);
-	*state = t;
-	return 0;
-}
-
-static int forget(void **state)
-{
-	struct story *t = *state;
-
-	crash_end(&t->log);
-	fix_remove(t->dir);
-	free(t);
-	return 0;
 }
 
 static bool there(struct ckpt_store *s, const char *name)
@@ -142,18 +102,13 @@ static const char *wrong(const struct story *t, struct ckpt_store *s,
 	return NULL;
 }
 
-static void check_cut(const struct story *t, size_t cut, int policy)
+static void check_cut(struct crash_story *c, size_t cut, int policy)
 {
-	char path[300], world[300];
+	const struct story *t = (struct story *)c;
 	struct ckpt_store *s;
 	struct ckpt_err err = { 0 };
 
-	snprintf(world, sizeof(world), "%s/after", t->dir);
-	snprintf(path, sizeof(path), "%s/after/store", t->dir);
-	assert_int_equal(mkdir(world, 0777), 0);
-	if (!crash_replay(&t->log, cut, policy, world))
-		fail_msg("cut %zu, policy %d cannot be replayed", cut, policy);
-	assert_ok(ckpt_store_open(path, NULL, &s, &err));
+	assert_ok(ckpt_store_open(c->path, NULL, &s, &err));
 	const char *what = wrong(t, s, cut);
 
 	if (what)
@@ -165,80 +120,53 @@ static void check_cut(const struct story *t, size_t cut, int policy)
 		assert_false(there(s, "run/a"));
 	}
 	ckpt_store_close(s);
-	fix_remove(world);
 }
 
-static void all_cuts(const struct story *t, int policy)
+static int record(void **state)
 {
-	for (size_t cut = t->begin[0]; cut <= t->log.note_count; cut++)
-		check_cut(t, cut, policy);
+	struct story *t = calloc(1, sizeof(*t));
+	struct ckpt_store *s;
+	struct ckpt_err err = { 0 };
+
+	assert_non_null(t);
+	story_begin(&t->c);
+	assert_ok(cks_store_init_sys(&t->c.log.sys, t->c.path, &err));
+	assert_ok(cks_store_open_sys(&t->c.log.sys, t->c.path, NULL, &s, &err));
+	assert_ok(fix_save(s, "old", 1, false, &err));
+	for (int i = 0; i < STEPS; i++) {
+		t->begin[i] = t->c.log.note_count;
+		assert_ok(step(s, i, &err));
+		t->end[i] = t->c.log.note_count;
+		assert_true(t->end[i] > t->begin[i] + 1);
+	}
+	ckpt_store_close(s);
+	assert_false(t->c.log.broken);
+	t->c.first_cut = t->begin[0];
+	t->c.seeds = 6;
+	t->c.check = check_cut;
+	*state = t;
+	return 0;
 }
 
-static void when_all_survives(void **state)
+static bool lost(struct crash_story *c, struct ckpt_store *s)
 {
-	all_cuts(*state, ALL);
+	return wrong((struct story *)c, s, c->log.note_count) != NULL;
 }
 
-static void when_only_synced_survives(void **state)
-{
-	all_cuts(*state, ONLY_SYNCED);
-}
-
-static void when_names_outlive_bytes(void **state)
-{
-	all_cuts(*state, ENTRIES);
-}
-
-static void when_bytes_outlive_names(void **state)
-{
-	all_cuts(*state, BYTES);
-}
-
-static void when_any_part_survives(void **state)
-{
-	for (int seed = 0; seed < SEEDS; seed++)
-		all_cuts(*state, SOME + seed);
-}
-
-/* The tool must be able to find a fault: without syncs it must. */
 static void without_syncs_something_is_lost(void **state)
 {
 	struct story *t = *state;
-	size_t lost = 0;
-	char world[300], path[320];
 
-	snprintf(world, sizeof(world), "%s/after", t->dir);
-	snprintf(path, sizeof(path), "%s/store", world);
-	for (size_t i = t->begin[0]; i < t->log.note_count; i++)
-		if (t->log.notes[i].kind == NOTE_SYNC)
-			t->log.notes[i].node = LOST;
-	for (int seed = 0; seed < SEEDS; seed++) {
-		struct ckpt_store *s;
-
-		assert_int_equal(mkdir(world, 0777), 0);
-		assert_true(crash_replay(&t->log, t->log.note_count,
-					 SOME + seed, world));
-		if (ckpt_store_open(path, NULL, &s, NULL) < 0) {
-			lost++;
-		} else {
-			lost += wrong(t, s, t->log.note_count) != NULL;
-			ckpt_store_close(s);
-		}
-		fix_remove(world);
-	}
-	assert_true(lost > 0);
+	assert_true(story_without_syncs(&t->c, t->begin[0],
+					t->c.log.note_count, lost) > 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(when_all_survives),
-		cmocka_unit_test(when_only_synced_survives),
-		cmocka_unit_test(when_names_outlive_bytes),
-		cmocka_unit_test(when_bytes_outlive_names),
-		cmocka_unit_test(when_any_part_survives),
+		TEST_CUTS,
 		cmocka_unit_test(without_syncs_something_is_lost), /* last */
 	};
 
-	return cmocka_run_group_tests(tests, record, forget);
+	return cmocka_run_group_tests(tests, record, story_forget);
 }

@@ -12,9 +12,9 @@
  */
 #include "contract/save_fixture.h"
 
-#include "crash_log.h"
+#include "crash_story.h"
 
-enum { STEPS = 4, SEEDS = 4, SMALL = 3000, LARGE = 70000 };
+enum { STEPS = 4, SMALL = 3000, LARGE = 70000 };
 
 /* What was done, and how many changes had been noted when it had answered. */
 struct step {
@@ -25,8 +25,7 @@ struct step {
 };
 
 struct story {
-	char dir[256];
-	struct crash_log log;
+	struct crash_story c; /* first */
 	struct step steps[STEPS];
 };
 
@@ -85,53 +84,6 @@ static int whole(struct ckpt_store *store, const char *name, uint32_t seed,
 	}
 	ckpt_checkpoint_close(c);
 	return rc;
-}
-
-static int record(void **state)
-{
-	static const struct step steps[STEPS] = {
-		{ .name = "old/1", .seed = 1 },
-		{ .name = "run/x/2", .seed = 2 },
-		{ .name = "old/1", .seed = 3, .replace = true },
-		{ .name = "run/y", .seed = 4, .fails = true },
-	};
-	struct story *t = calloc(1, sizeof(*t));
-	struct ckpt_store *s;
-	struct ckpt_err err = { 0 };
-	char path[300];
-
-	assert_non_null(t);
-	fix_folder(t->dir);
-	snprintf(path, sizeof(path), "%s/world", t->dir);
-	assert_int_equal(mkdir(path, 0777), 0);
-	crash_begin(&t->log, path);
-	snprintf(path, sizeof(path), "%s/world/store", t->dir);
-	assert_ok(cks_store_init_sys(&t->log.sys, path, &err));
-	assert_ok(cks_store_open_sys(&t->log.sys, path, NULL, &s, &err));
-	memcpy(t->steps, steps, sizeof(steps));
-	for (size_t i = 0; i < STEPS; i++) {
-		struct step *p = &t->steps[i];
-
-		p->begin = t->log.note_count;
-		assert_int_equal(save(s, p, &err), p->fails ? CKPT_EIO : 0);
-		p->end = t->log.note_count;
-	}
-	ckpt_store_close(s);
-	assert_false(t->log.broken);
-	/* the tool must see enough: folders, packs, syncs, links */
-	assert_true(t->log.note_count > t->steps[0].begin + 100);
-	*state = t;
-	return 0;
-}
-
-static int forget(void **state)
-{
-	struct story *t = *state;
-
-	crash_end(&t->log);
-	fix_remove(t->dir);
-	free(t);
-	return 0;
 }
 
 /* ---- after the cut ---- */
@@ -201,58 +153,55 @@ static void go_on(struct ckpt_store *s)
 	assert_int_equal(found.damage_count, 0);
 }
 
-static void check_cut(const struct story *t, size_t cut, int policy)
+static void check_cut(struct crash_story *c, size_t cut, int policy)
 {
-	char path[300], world[300];
+	const struct story *t = (struct story *)c;
 	struct ckpt_store *s;
 	struct ckpt_err err = { 0 };
 
-	snprintf(world, sizeof(world), "%s/after", t->dir);
-	snprintf(path, sizeof(path), "%s/after/store", t->dir);
-	assert_int_equal(mkdir(world, 0777), 0);
-	if (!crash_replay(&t->log, cut, policy, world))
-		fail_msg("cut %zu, policy %d cannot be replayed", cut, policy);
-	if (ckpt_store_open(path, NULL, &s, &err) < 0)
+	if (ckpt_store_open(c->path, NULL, &s, &err) < 0)
 		fail_msg("cut %zu, policy %d: %s", cut, policy, err.message);
 	for (size_t i = 0; i < STEPS; i++)
 		check_name(t, s, cut, policy, t->steps[i].name);
-	if (cut % 7 == 0 || cut == t->log.note_count)
+	if (cut % 7 == 0 || cut == t->c.log.note_count)
 		go_on(s);
 	ckpt_store_close(s);
-	fix_remove(world);
 }
 
-/* From the end of init on: what comes before is test_commit.c's. */
-static void all_cuts(const struct story *t, int policy)
+static int record(void **state)
 {
-	for (size_t cut = t->steps[0].begin; cut <= t->log.note_count; cut++)
-		check_cut(t, cut, policy);
-}
+	static const struct step steps[STEPS] = {
+		{ .name = "old/1", .seed = 1 },
+		{ .name = "run/x/2", .seed = 2 },
+		{ .name = "old/1", .seed = 3, .replace = true },
+		{ .name = "run/y", .seed = 4, .fails = true },
+	};
+	struct story *t = calloc(1, sizeof(*t));
+	struct ckpt_store *s;
+	struct ckpt_err err = { 0 };
 
-static void whole_or_absent_when_all_survives(void **state)
-{
-	all_cuts(*state, ALL);
-}
+	assert_non_null(t);
+	story_begin(&t->c);
+	assert_ok(cks_store_init_sys(&t->c.log.sys, t->c.path, &err));
+	assert_ok(cks_store_open_sys(&t->c.log.sys, t->c.path, NULL, &s, &err));
+	memcpy(t->steps, steps, sizeof(steps));
+	for (size_t i = 0; i < STEPS; i++) {
+		struct step *p = &t->steps[i];
 
-static void whole_or_absent_when_only_synced_survives(void **state)
-{
-	all_cuts(*state, ONLY_SYNCED);
-}
-
-static void whole_or_absent_when_names_outlive_bytes(void **state)
-{
-	all_cuts(*state, ENTRIES);
-}
-
-static void whole_or_absent_when_bytes_outlive_names(void **state)
-{
-	all_cuts(*state, BYTES);
-}
-
-static void whole_or_absent_when_any_part_survives(void **state)
-{
-	for (int seed = 0; seed < SEEDS; seed++)
-		all_cuts(*state, SOME + seed);
+		p->begin = t->c.log.note_count;
+		assert_int_equal(save(s, p, &err), p->fails ? CKPT_EIO : 0);
+		p->end = t->c.log.note_count;
+	}
+	ckpt_store_close(s);
+	assert_false(t->c.log.broken);
+	/* the tool must see enough: folders, packs, syncs, links */
+	assert_true(t->c.log.note_count > t->steps[0].begin + 100);
+	/* what comes before is test_commit.c's */
+	t->c.first_cut = t->steps[0].begin;
+	t->c.seeds = 4;
+	t->c.check = check_cut;
+	*state = t;
+	return 0;
 }
 
 /* The tool must be able to find a fault: when the syncs of packs never got
@@ -261,40 +210,30 @@ static void without_the_syncs_of_packs_a_checkpoint_is_damaged(void **state)
 {
 	struct story *t = *state;
 	const struct step *last = &t->steps[2];
-	char world[300], path[300];
 	struct ckpt_store *s;
 	struct ckpt_err err = { 0 };
 
-	snprintf(world, sizeof(world), "%s/after", t->dir);
-	snprintf(path, sizeof(path), "%s/after/store", t->dir);
-	for (size_t i = 0; i < t->log.note_count; i++)
-		for (size_t k = 0; t->log.notes[i].kind == NOTE_SYNC &&
+	for (size_t i = 0; i < t->c.log.note_count; i++)
+		for (size_t k = 0; t->c.log.notes[i].kind == NOTE_SYNC &&
 				   k < i; k++)
-			if (t->log.notes[k].kind == NOTE_ENTRY &&
-			    t->log.notes[k].child == t->log.notes[i].node &&
-			    strstr(t->log.notes[k].name, ".pack"))
-				t->log.notes[i].node = LOST;
-	assert_int_equal(mkdir(world, 0777), 0);
-	assert_true(crash_replay(&t->log, last->end, ONLY_SYNCED, world));
-	assert_ok(ckpt_store_open(path, NULL, &s, &err));
+			if (t->c.log.notes[k].kind == NOTE_ENTRY &&
+			    t->c.log.notes[k].child == t->c.log.notes[i].node &&
+			    strstr(t->c.log.notes[k].name, ".pack"))
+				t->c.log.notes[i].node = LOST;
+	story_survive(&t->c, last->end, ONLY_SYNCED);
+	assert_ok(ckpt_store_open(t->c.path, NULL, &s, &err));
 	assert_true(whole(s, last->name, last->seed, &err) < 0);
 	ckpt_store_close(s);
-	fix_remove(world);
+	story_fade(&t->c);
 }
-
-#define TEST(name) cmocka_unit_test(name)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(whole_or_absent_when_all_survives),
-		TEST(whole_or_absent_when_only_synced_survives),
-		TEST(whole_or_absent_when_names_outlive_bytes),
-		TEST(whole_or_absent_when_bytes_outlive_names),
-		TEST(whole_or_absent_when_any_part_survives),
+		TEST_CUTS,
 		/* last: it spoils the story */
-		TEST(without_the_syncs_of_packs_a_checkpoint_is_damaged),
+		cmocka_unit_test(without_the_syncs_of_packs_a_checkpoint_is_damaged),
 	};
 
-	return cmocka_run_group_tests(tests, record, forget);
+	return cmocka_run_group_tests(tests, record, story_forget);
 }
