@@ -90,6 +90,10 @@ struct cli_place {
 CKB_MUST int cli_place(const char *arg, struct cli_place *out,
 		       struct ckpt_err *err);
 void cli_place_fini(struct cli_place *place);
+/* The one argument of a command that is for a whole store and has no options.
+ * CLI_OK, or the exit code, and it was said. */
+int cli_whole_store(struct cli *cli, int argc, char **argv,
+		    struct cli_place *out);
 /* Was @other, which is to be a path outside any store, exchanged with @place? */
 bool cli_swapped(const char *place, const char *other);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_stat.c - stat: what a store holds, and what that saves. */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -152,19 +151,11 @@ static int run_stat(struct cli *cli, int argc, char **argv)
 	struct ckpt_err err = { 0 };
 	uint8_t uuid[CKPT_UUID_BYTES];
 
-	if (cli_no_option(cli, argc, argv) != CLI_OK)
-		return CLI_USAGE;
-	if (argc - optind != 1)
-		return cli_usage(cli, "one STORE is wanted, %d given",
-				 argc - optind);
-	if (cli_place(argv[optind], &place, &err) < 0)
-		return cli_fail(cli, &err);
-	if (place.has_path) {
-		cli_place_fini(&place);
-		return cli_usage(cli, "a whole STORE is wanted, not a place "
-				 "in it");
-	}
-	int rc = cli_open(&place, CKPT_STORE_READONLY, &store, &err);
+	int rc = cli_whole_store(cli, argc, argv, &place);
+
+	if (rc != CLI_OK)
+		return rc;
+	rc = cli_open(&place, CKPT_STORE_READONLY, &store, &err);
 
 	if (rc == 0)
 		rc = ckpt_store_usage(store, &u, &err);

@@ -220,19 +220,11 @@ static int run_reindex(struct cli *cli, int argc, char **argv)
 	struct cli_place place;
 	struct ckpt_err err = { 0 };
 
-	if (cli_no_option(cli, argc, argv) != CLI_OK)
-		return CLI_USAGE;
-	if (argc - optind != 1)
-		return cli_usage(cli, "one STORE is wanted, %d given",
-				 argc - optind);
-	if (cli_place(argv[optind], &place, &err) < 0)
-		return cli_fail(cli, &err);
-	if (place.has_path) {
-		cli_place_fini(&place);
-		return cli_usage(cli, "a whole STORE is wanted, not a place "
-				 "in it");
-	}
-	int rc = cli_open(&place, 0, &store, &err);
+	int rc = cli_whole_store(cli, argc, argv, &place);
+
+	if (rc != CLI_OK)
+		return rc;
+	rc = cli_open(&place, 0, &store, &err);
 
 	if (rc == 0)
 		rc = ckpt_store_reindex(store, &r, &err);

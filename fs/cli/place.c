@@ -167,6 +167,24 @@ bool cli_swapped(const char *place, const char *other)
 	return in_store(other) && !in_store(place);
 }
 
+int cli_whole_store(struct cli *cli, int argc, char **argv,
+		    struct cli_place *out)
+{
+	struct ckpt_err err = { 0 };
+
+	if (cli_no_option(cli, argc, argv) != CLI_OK)
+		return CLI_USAGE;
+	if (argc - optind != 1)
+		return cli_usage(cli, "one STORE is wanted, %d given",
+				 argc - optind);
+	if (cli_place(argv[optind], out, &err) < 0)
+		return cli_fail(cli, &err);
+	if (!out->has_path)
+		return CLI_OK;
+	cli_place_fini(out);
+	return cli_usage(cli, "a whole STORE is wanted, not a place in it");
+}
+
 void cli_place_fini(struct cli_place *place)
 {
 	free(place->store);

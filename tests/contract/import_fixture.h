@@ -4,9 +4,6 @@
 #define IMPORT_FIXTURE_H
 
 #include <dirent.h>
-#include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,37 +11,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include <ckpt/ckpt.h>
 #include <ckpt/writer.h>
 
+#include "asserts.h"
 #include "base/bytes.h"
 #include "base/check.h"
-
-#define FIX __attribute__((unused)) static
-
-#define assert_ok(call) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != 0) \
-			fail_msg("%s: %d: %s", #call, rc_, err.message); \
-	} while (0)
+#include "fixtures.h"
 
 struct fix {
 	char dir[256]; /* removed at the end; the store is in it */
 	struct ckpt_store *store;
 	struct ckpt_writer *writer;
 };
-
-FIX int fix_unlink(const char *path, const struct stat *st, int type,
-		   struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
 
 /* "DIR/@name", in one of a few buffers. */
 FIX const char *fix_path(const struct fix *f, const char *name)
@@ -65,12 +44,9 @@ FIX int fix_setup(void **state)
 	};
 	struct fix *f = calloc(1, sizeof(*f));
 	struct ckpt_err err = { 0 };
-	const char *tmp = getenv("TMPDIR");
 
 	assert_non_null(f);
-	snprintf(f->dir, sizeof(f->dir), "%.200s/ckptfs-import-XXXXXX",
-		 tmp ? tmp : "/tmp");
-	assert_non_null(mkdtemp(f->dir));
+	fix_folder(f->dir);
 	assert_ok(ckpt_store_init(fix_path(f, "store"), &err));
 	assert_ok(ckpt_store_open(fix_path(f, "store"), NULL, &f->store,
 				  &err));
@@ -85,24 +61,17 @@ FIX int fix_teardown(void **state)
 
 	ckpt_writer_close(f->writer);
 	ckpt_store_close(f->store);
-	nftw(f->dir, fix_unlink, 16, FTW_DEPTH | FTW_PHYS);
+	fix_remove(f->dir);
 	free(f);
 	return 0;
-}
-
-FIX const char *fixtures(void)
-{
-	const char *dir = getenv("CKPT_FIXTURES");
-
-	return dir ? dir : CKPT_SOURCE_ROOT "/../shared/fixtures";
 }
 
 /* true: the fixtures are not there, and the test was skipped. */
 FIX bool fix_lacks_fixtures(void)
 {
-	if (access(fixtures(), R_OK) == 0)
+	if (access(fixtures_path(), R_OK) == 0)
 		return false;
-	print_message("no %s: skipped\n", fixtures());
+	print_message("no %s: skipped\n", fixtures_path());
 	skip();
 	return true;
 }

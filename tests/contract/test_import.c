@@ -112,7 +112,7 @@ static void every_good_file_reads_back(void **state)
 		size_t files;
 
 		snprintf(path, sizeof(path), "%s/safetensors/%s/expected.tsv",
-			 fixtures(), sets[i]);
+			 fixtures_path(), sets[i]);
 		rows = load_rows(path);
 		*strrchr(path, '/') = '\0';
 		files = import_folder(*state, path, sets[i], &rows);
@@ -145,7 +145,7 @@ static void check_bad(struct fix *f, const char *file, bool accepts)
 	struct ckpt_checkpoint *c;
 	int rc;
 
-	snprintf(path, sizeof(path), "%s/safetensors/bad/%s", fixtures(),
+	snprintf(path, sizeof(path), "%s/safetensors/bad/%s", fixtures_path(),
 		 file);
 	snprintf(name, sizeof(name), "bad/%s", file);
 	rc = ckpt_import(f->writer, path, name, NULL, NULL, &err);
@@ -171,7 +171,7 @@ static void every_bad_file_leaves_nothing(void **state)
 	if (fix_lacks_fixtures())
 		return;
 	snprintf(path, sizeof(path), "%s/safetensors/bad/verdicts.tsv",
-		 fixtures());
+		 fixtures_path());
 	f = fopen(path, "r");
 	assert_non_null(f);
 	for (; fgets(line, sizeof(line), f); count++) {

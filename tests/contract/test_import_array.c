@@ -32,7 +32,8 @@ static const char *good_path(const char *name)
 {
 	static char path[4096];
 
-	snprintf(path, sizeof(path), "%s/npy/good/%s.npy", fixtures(), name);
+	snprintf(path, sizeof(path), "%s/npy/good/%s.npy", fixtures_path(),
+		 name);
 	return path;
 }
 
@@ -114,7 +115,8 @@ static void every_good_npy_reads_back(void **state)
 
 	if (fix_lacks_fixtures())
 		return;
-	snprintf(path, sizeof(path), "%s/npy/good/expected.tsv", fixtures());
+	snprintf(path, sizeof(path), "%s/npy/good/expected.tsv",
+		 fixtures_path());
 	rows = load_rows(path);
 	for (size_t i = 0; i < rows.count; i++) {
 		struct row *r = &rows.row[i];
@@ -186,7 +188,8 @@ static void raw_bytes_are_what_the_caller_says(void **state)
 
 	if (fix_lacks_fixtures())
 		return;
-	snprintf(path, sizeof(path), "%s/npy/good/expected.tsv", fixtures());
+	snprintf(path, sizeof(path), "%s/npy/good/expected.tsv",
+		 fixtures_path());
 	rows = load_rows(path);
 	for (size_t i = 0; i < CKB_ARRAY_LEN(cases); i++) {
 		const struct ckpt_import_opts opts = {
@@ -319,10 +322,10 @@ static void every_npz_reads_back(void **state)
 		struct rows rows;
 
 		snprintf(path, sizeof(path), "%s/npy/npz/expected.tsv",
-			 fixtures());
+			 fixtures_path());
 		rows = load_rows(path);
-		snprintf(path, sizeof(path), "%s/npy/npz/%s.npz", fixtures(),
-			 names[i]);
+		snprintf(path, sizeof(path), "%s/npy/npz/%s.npz",
+			 fixtures_path(), names[i]);
 #ifndef CKPT_HAVE_NPZ
 		free_rows(&rows);
 		refused(f, path, CKPT_EINVAL, "built without libzip");

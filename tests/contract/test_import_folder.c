@@ -97,10 +97,10 @@ static void every_folder_reads_back(void **state)
 		char path[4096];
 
 		snprintf(path, sizeof(path), "%s/safetensors/%s/expected.tsv",
-			 fixtures(), sets[i]);
+			 fixtures_path(), sets[i]);
 		rows = load_rows(path);
 		snprintf(path, sizeof(path), "%s/safetensors/%s/checkpoint",
-			 fixtures(), sets[i]);
+			 fixtures_path(), sets[i]);
 		assert_ok(ckpt_import(f->writer, path, sets[i], NULL, &result,
 				      &err));
 		assert_int_equal(result.file_count, 2);

@@ -2,15 +2,16 @@
 /*
  * crash_story.h - a recorded story, and the tests that cut it everywhere.
  *
- * For crash tests, behind a fixture that has fix_folder() and fix_remove(). A
- * test's state begins with a struct crash_story; its check looks at the store
+ * A test's state begins with a struct crash_story; its check looks at the store
  * that survived. TEST_CUTS are the tests: every cut from first_cut on, under
  * every policy of what survives (crash_log.h).
  */
 #ifndef CRASH_STORY_H
 #define CRASH_STORY_H
 
+#include "asserts.h"
 #include "crash_log.h"
+#include "fixtures.h"
 
 struct crash_story {
 	char dir[256];

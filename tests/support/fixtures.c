@@ -90,18 +90,15 @@ void fixtures_free(struct fixture_row *rows, size_t count)
 	free(rows);
 }
 
-char *make_folder(void)
+void fix_folder(char dst[256])
 {
 	const char *base = getenv("TMPDIR");
-	char *path = NULL;
 
-	if (asprintf(&path, "%s/ckpt-test-XXXXXX", base ? base : "/tmp") < 0)
-		abort();
-	if (!mkdtemp(path)) {
-		perror(path);
+	snprintf(dst, 256, "%.200s/ckpt-test-XXXXXX", base ? base : "/tmp");
+	if (!mkdtemp(dst)) {
+		perror(dst);
 		abort();
 	}
-	return path;
 }
 
 static int remove_one(const char *path, const struct stat *st, int type,
@@ -111,9 +108,24 @@ static int remove_one(const char *path, const struct stat *st, int type,
 	return remove(path);
 }
 
+void fix_remove(const char *path)
+{
+	nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+char *make_folder(void)
+{
+	char *path = malloc(256);
+
+	if (!path)
+		abort();
+	fix_folder(path);
+	return path;
+}
+
 void remove_folder(char *path)
 {
 	if (path)
-		nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+		fix_remove(path);
 	free(path);
 }

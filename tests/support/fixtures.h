@@ -27,8 +27,10 @@ struct fixture_row {
 struct fixture_row *fixtures_rows(const char *path, size_t *out_count);
 void fixtures_free(struct fixture_row *rows, size_t count);
 
-/* A new folder under $TMPDIR or /tmp; remove_folder() removes all of it and
- * frees the path. */
+/* A new folder under $TMPDIR or /tmp, and its removal with all in it. */
+void fix_folder(char dst[256]);
+void fix_remove(const char *path);
+/* The same with a path that remove_folder() frees. */
 char *make_folder(void);
 void remove_folder(char *path);
 

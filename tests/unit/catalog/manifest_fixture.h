@@ -8,16 +8,13 @@
 #define MANIFEST_FIXTURE_H
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <sqlite3.h>
 
+#include "asserts.h"
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/limits.h"
@@ -25,28 +22,6 @@
 #include "catalog/schema.h"
 #include "fixtures.h"
 #include "format/record.h"
-
-#define FIX __attribute__((unused)) static
-
-#define assert_ok(call) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != 0) \
-			fail_msg("%s: %d: %s", #call, rc_, err.message); \
-	} while (0)
-#define assert_code(call, want) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != (want)) \
-			fail_msg("%s: %d, not %d: %s", #call, rc_, (want), \
-				 err.message); \
-	} while (0)
-#define assert_says(part) \
-	do { \
-		if (!strstr(err.message, (part))) \
-			fail_msg("'%s' does not say '%s'", err.message, \
-				 (part)); \
-	} while (0)
 
 /* ---- one of everything ---- */
 

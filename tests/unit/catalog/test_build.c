@@ -137,7 +137,7 @@ static void numbers_of_2_to_the_63_are_refused(void **state)
 		*fields[i] = 1ull << 63;
 		assert_code(ckq_build_new(&f, &b, &err), CKPT_ELIMIT);
 		assert_null(b);
-		assert_says("9223372036854775808");
+		assert_says(err, "9223372036854775808");
 		*fields[i] = (1ull << 63) - 1;
 		assert_ok(ckq_build_new(&f, &b, &err));
 		ckq_build_free(b);
@@ -159,10 +159,10 @@ static void names_that_repeat_are_refused_by_name(void **state)
 	(void)state;
 	assert_ok(ckq_build_tensor(b, &t, &err));
 	assert_code(ckq_build_tensor(b, &t, &err), CKPT_EINVAL);
-	assert_says("tensor 'a\\x00b'");
+	assert_says(err, "tensor 'a\\x00b'");
 	assert_code(ckq_build_item(b, "model", CKPT_ITEM_FILES, "", NULL,
 				   &err), CKPT_EINVAL);
-	assert_says("item 'model'");
+	assert_says(err, "item 'model'");
 	assert_ok(ckq_build_pack(b, (const uint8_t[16]){ 1 }, &err));
 	assert_code(ckq_build_pack(b, (const uint8_t[16]){ 1 }, &err),
 		    CKPT_EINVAL);
@@ -210,7 +210,7 @@ static void a_row_of_a_gigabyte_is_refused(void **state)
 	assert_true(chunks != MAP_FAILED);
 	assert_ok(ckq_build_item(b, "i", CKPT_ITEM_TENSORS, ".", NULL, &err));
 	assert_code(ckq_build_tensor(b, &t, &err), CKPT_ELIMIT);
-	assert_says("'w'");
+	assert_says(err, "'w'");
 	assert_code(ckq_build_layout(b, chunks, len, &id, &err), CKPT_ELIMIT);
 	/* and the next row is none the worse */
 	t.chunks_len = CKF_CHUNK_ENTRY_BYTES;

@@ -112,7 +112,7 @@ static void what_is_gone_or_replaced_is_stale(void **state)
 		if (rc == 0)
 			rc = ckq_manifest_verify(lost[i], &err);
 		assert_int_equal(rc, CKPT_ESTALE);
-		assert_says("'n'");
+		assert_says(err, "'n'");
 		read_it(kept);
 		ckq_manifest_close(lost[i]);
 		ckq_manifest_close(kept);

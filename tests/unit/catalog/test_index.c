@@ -2,25 +2,15 @@
 /* test_index.c - the cache from digest to place: what it knows it answers
  * right, and whatever is wrong with the file it counts as absent. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <sqlite3.h>
 
+#include "asserts.h"
 #include "catalog/index.h"
 #include "fixtures.h"
-
-#define assert_ok(call) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != 0) \
-			fail_msg("%s: %d: %s", #call, rc_, err.message); \
-	} while (0)
 
 static const uint8_t store_uuid[16] = { 1, 2, 3 };
 static const uint8_t other_store[16] = { 3, 2, 1 };

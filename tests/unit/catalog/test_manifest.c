@@ -45,13 +45,13 @@ static void flip_is_found(struct fix *f, size_t off)
 	}
 	assert_int_equal(rc, CKPT_ECORRUPT);
 	assert_int_equal(err.code, CKPT_ECORRUPT);
-	assert_says("manifest 'm' is damaged: ");
+	assert_says(err, "manifest 'm' is damaged: ");
 	char page[64];
 
 	/* page 1 is looked at before SQLite is: its flips name it too */
 	snprintf(page, sizeof(page), "page %zu does not match its checksum",
 		 off / 4096 + 1);
-	assert_says(page);
+	assert_says(err, page);
 	ckq_manifest_close(m);
 }
 
@@ -93,7 +93,7 @@ static void every_cut_and_every_addition_is_found(void **state)
 		assert_int_equal(ftruncate(f->file, (off_t)size), 0);
 		assert_code(open_it(f, "m", &m, &err), CKPT_ECORRUPT);
 		assert_null(m);
-		assert_says("pages");
+		assert_says(err, "pages");
 		assert_int_equal(pwrite(f->file, f->image.data, len, 0), len);
 	}
 }
@@ -139,7 +139,7 @@ static void foreign_databases_are_refused(void **state)
 	seal_pages(text, sizeof(text));
 	put_file(f, "text", text, sizeof(text));
 	assert_code(open_it(f, "text", &m, &err), CKPT_ECORRUPT);
-	assert_says("no manifest of this format");
+	assert_says(err, "no manifest of this format");
 }
 
 /* Bytes of the header changed, the checksum right. */
@@ -171,7 +171,7 @@ static void headers_of_another_format_are_refused(void **state)
 		put_file(f, "bad", b, f->image.len);
 		free(b);
 		assert_code(open_it(f, "bad", &m, &err), CKPT_ECORRUPT);
-		assert_says("manifest 'bad' is damaged");
+		assert_says(err, "manifest 'bad' is damaged");
 	}
 }
 
@@ -274,7 +274,7 @@ static void verify_looks_into_the_trees(void **state)
 		"name='sqlite_autoindex_layout_1'");
 	assert_ok(open_it(f, "bad", &m, &err));
 	assert_code(ckq_manifest_verify(m, &err), CKPT_ECORRUPT);
-	assert_says("manifest 'bad' is damaged");
+	assert_says(err, "manifest 'bad' is damaged");
 	ckq_manifest_close(m);
 }
 

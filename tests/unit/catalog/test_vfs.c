@@ -103,7 +103,7 @@ static void a_read_that_fails_is_io_and_passes(void **state)
 	f->os.read_errno = EIO;
 	assert_code(ckq_manifest_verify(m, &err), CKPT_EIO);
 	assert_int_equal(err.sys_errno, EIO);
-	assert_says("page 1 of manifest 'm'");
+	assert_says(err, "page 1 of manifest 'm'");
 	f->os.read_errno = ESTALE;
 	assert_code(ckq_manifest_verify(m, &err), CKPT_ESTALE);
 	/* trouble that went away is not held against the file */
@@ -125,7 +125,7 @@ static void a_file_that_shrinks_while_open_is_damage(void **state)
 	assert_ok(open_it(f, "m", &m, &err));
 	assert_int_equal(ftruncate(f->file, (off_t)f->image.len - 4096), 0);
 	assert_code(ckq_manifest_verify(m, &err), CKPT_ECORRUPT);
-	assert_says("it ends before page");
+	assert_says(err, "it ends before page");
 	ckq_manifest_close(m);
 }
 

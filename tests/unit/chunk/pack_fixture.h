@@ -7,41 +7,15 @@
 #define PACK_FIXTURE_H
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "asserts.h"
 #include "base/bytes.h"
 #include "chunk/digest.h"
 #include "chunk/pack.h"
 #include "fixtures.h"
-
-#define FIX __attribute__((unused)) static
-
-#define assert_ok(call) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != 0) \
-			fail_msg("%s: %d: %s", #call, rc_, err.message); \
-	} while (0)
-#define assert_code(call, want) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != (want)) \
-			fail_msg("%s: %d, not %d: %s", #call, rc_, (want), \
-				 err.message); \
-	} while (0)
-#define assert_says(part) \
-	do { \
-		if (!strstr(err.message, (part))) \
-			fail_msg("'%s' does not say '%s'", err.message, \
-				 (part)); \
-	} while (0)
 
 /* ---- an operating system with faults; not thread-safe but for reads ---- */
 

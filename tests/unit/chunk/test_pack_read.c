@@ -172,8 +172,8 @@ static void a_flip_in_a_cell_costs_one_record(void **state)
 		size_t off = s->at[i].off + s->at[i].head_len;
 
 		assert_int_equal(failures_with_flip(s, off, 0x80, &err), 1);
-		assert_says("cell 0");
-		assert_says("checksum");
+		assert_says(err, "cell 0");
+		assert_says(err, "checksum");
 	}
 }
 
@@ -195,7 +195,7 @@ static void every_truncation_is_found(void **state)
 			assert_code(ckc_pack_trailer(p, count_entry,
 						     &(int){ 0 }, &err),
 				    CKPT_ECORRUPT);
-			assert_says("truncated");
+			assert_says(err, "truncated");
 			ckc_pack_close(p);
 		}
 	}
@@ -215,9 +215,9 @@ static void a_cell_past_the_end_names_path_and_offset(void **state)
 	assert_code(read_record(p, &s->at[3], s->got, &r, &err),
 		    CKPT_ECORRUPT);
 	snprintf(where, sizeof(where), "offset %ju", (uintmax_t)(cut - 10));
-	assert_says("'x'");
-	assert_says(where);
-	assert_says("truncated");
+	assert_says(err, "'x'");
+	assert_says(err, where);
+	assert_says(err, "truncated");
 	ckc_pack_close(p);
 	/* shrunk after it was opened: pread itself comes up short */
 	char path[512];
@@ -227,8 +227,8 @@ static void a_cell_past_the_end_names_path_and_offset(void **state)
 	assert_int_equal(truncate(path, (off_t)cut), 0);
 	assert_code(read_record(s->pack, &s->at[3], s->got, &r, &err),
 		    CKPT_ECORRUPT);
-	assert_says("'p'");
-	assert_says("truncated");
+	assert_says(err, "'p'");
+	assert_says(err, "truncated");
 }
 
 static void headers_asked_for_at_wrong_places_are_refused(void **state)
@@ -274,7 +274,7 @@ static void what_is_no_such_pack_is_refused(void **state)
 	assert_null(p);
 	assert_code(ckc_pack_open(sys, s->f->fd, "p", other, &p, &err),
 		    CKPT_ECORRUPT);
-	assert_says("cc000000-0000-0000-0000-000000000000");
+	assert_says(err, "cc000000-0000-0000-0000-000000000000");
 	assert_int_equal(mkdirat(s->f->fd, "d", 0700), 0);
 	assert_code(ckc_pack_open(sys, s->f->fd, "d", NULL, &p, &err),
 		    CKPT_ECORRUPT);
@@ -288,7 +288,7 @@ static void what_is_no_such_pack_is_refused(void **state)
 	spew(s->f, "newer", bytes, sizeof(bytes));
 	assert_code(ckc_pack_open(sys, s->f->fd, "newer", NULL, &p, &err),
 		    CKPT_EVERSION);
-	assert_says("'newer'");
+	assert_says(err, "'newer'");
 	assert_null(p);
 	ckc_pack_close(NULL);
 }
@@ -432,7 +432,7 @@ static void hostile_trailers_are_refused(void **state)
 					NULL, &p, &err));
 		assert_code(ckc_pack_trailer(p, count_entry, &n, &err),
 			    CKPT_ECORRUPT);
-		assert_says("entry");
+		assert_says(err, "entry");
 		assert_int_equal(n, 0);
 		ckc_pack_close(p);
 	}
@@ -454,7 +454,7 @@ static void a_footer_of_another_pack_is_refused(void **state)
 	assert_ok(ckc_pack_open(&s->f->os.sys, s->f->fd, "swapped", NULL, &p,
 				&err));
 	assert_code(ckc_pack_trailer(p, count_entry, &n, &err), CKPT_ECORRUPT);
-	assert_says("another pack");
+	assert_says(err, "another pack");
 	ckc_pack_close(p);
 }
 

@@ -220,7 +220,7 @@ static void still_poisoned(struct packs *f, struct ckc_pack_writer *w,
 	f->os.fail_write = 0;
 	f->os.sync_errno = 0;
 	assert_code(append(w, f->raw, raw, 100, &at, &err), code);
-	assert_says("failed earlier");
+	assert_says(err, "failed earlier");
 	assert_code(append(w, f->raw, raw, MIB, &at, &err), code);
 	assert_code(ckc_pack_seal(w, &err), code);
 	assert_code(ckc_pack_seal(w, NULL), code);
@@ -258,7 +258,7 @@ static void every_failed_write_poisons_the_pack(void **state)
 			}
 			assert_int_equal(rc, kinds[k].code);
 			assert_int_equal(err.sys_errno, kinds[k].error);
-			assert_says(name);
+			assert_says(err, name);
 			assert_int_equal(f->os.syncs, 0);
 			still_poisoned(f, w, rc);
 			ckc_pack_writer_close(w);
@@ -274,7 +274,7 @@ static void a_failed_sync_poisons_and_is_never_repeated(void **state)
 	assert_ok(write_some(f, "p", &w, &err));
 	f->os.sync_errno = EIO;
 	assert_code(ckc_pack_seal(w, &err), CKPT_EIO);
-	assert_says("sync");
+	assert_says(err, "sync");
 	assert_int_equal(f->os.syncs, 1);
 	still_poisoned(f, w, CKPT_EIO);
 	assert_int_equal(f->os.syncs, 1);
@@ -292,7 +292,7 @@ static void a_failure_without_an_err_is_remembered(void **state)
 	f->os.write_errno = ENOSPC;
 	assert_int_equal(append(w, f->raw, raw, MIB, &at, NULL), CKPT_ENOSPC);
 	assert_code(ckc_pack_seal(w, &err), CKPT_ENOSPC);
-	assert_says("No space left");
+	assert_says(err, "No space left");
 	ckc_pack_writer_close(w);
 }
 

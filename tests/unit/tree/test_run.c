@@ -400,15 +400,7 @@ static void list_and_look(struct fix *f, int n)
 
 	assert_ok(ckv_list_new(run, &l, &err));
 	assert_int_equal(ckv_list_count(l), n + 2);
-	for (size_t i = 0; i < ckv_list_count(l); i++) {
-		struct ckv_node *x;
-		struct ckv_attr a;
-
-		assert_ok(ckv_list_node(l, i, &x, &err));
-		assert_ok(ckv_attr(x, &a, &err));
-		assert_true(a.ino == ckv_list_ino(l, i));
-		ckv_put(x);
-	}
+	look_at_all(l);
 	ckv_list_free(l);
 	ckv_put(run);
 }

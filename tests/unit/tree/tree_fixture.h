@@ -9,43 +9,17 @@
 #ifndef TREE_FIXTURE_H
 #define TREE_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include <ckpt/ckpt.h>
 #include <ckpt/writer.h>
 
+#include "asserts.h"
 #include "fixtures.h"
 #include "tree/internal.h"
-
-#define FIX __attribute__((unused)) static
-
-#define assert_ok(call) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != 0) \
-			fail_msg("%s: %d: %s", #call, rc_, err.message); \
-	} while (0)
-#define assert_code(call, want) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != (want)) \
-			fail_msg("%s: %d, not %d: %s", #call, rc_, (want), \
-				 err.message); \
-	} while (0)
-#define assert_says(err, part) \
-	do { \
-		if (!strstr((err).message, (part))) \
-			fail_msg("'%s' does not say '%s'", (err).message, \
-				 (part)); \
-	} while (0)
 
 struct fix {
 	char *dir;
@@ -230,5 +204,21 @@ FIX char *names_at(struct fix *f, const char *path)
 		assert_string_equal(got_, want); \
 		free(got_); \
 	} while (0)
+
+/* Nodes and attributes of all that @l lists. */
+FIX void look_at_all(const struct ckv_list *l)
+{
+	struct ckpt_err err = { 0 };
+
+	for (size_t i = 0; i < ckv_list_count(l); i++) {
+		struct ckv_node *x;
+		struct ckv_attr a;
+
+		assert_ok(ckv_list_node(l, i, &x, &err));
+		assert_ok(ckv_attr(x, &a, &err));
+		assert_true(a.ino == ckv_list_ino(l, i));
+		ckv_put(x);
+	}
+}
 
 #endif

@@ -10,44 +10,19 @@
 #define STORE_FIXTURE_H
 
 #include <errno.h>
-#include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
+#include "asserts.h"
 #include "base/text.h"
 #include "catalog/manifest.h"
 #include "chunk/digest.h"
+#include "fixtures.h"
 #include "verbs/find.h"
 #include "verbs/store_impl.h"
 
-#define FIX __attribute__((unused)) static
-
 #define CHUNK_BYTES 3000u
-
-#define assert_ok(call) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != 0) \
-			fail_msg("%s: %d: %s", #call, rc_, err.message); \
-	} while (0)
-#define assert_code(call, want) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != (want)) \
-			fail_msg("%s: %d, not %d: %s", #call, rc_, (want), \
-				 err.message); \
-	} while (0)
-#define assert_says(err, part) \
-	do { \
-		if (!strstr((err).message, (part))) \
-			fail_msg("'%s' does not say '%s'", (err).message, \
-				 (part)); \
-	} while (0)
 
 struct fix {
 	char dir[256];  /* holds the store, removed at the end */
@@ -56,28 +31,6 @@ struct fix {
 };
 
 /* ---- folders ---- */
-
-FIX int fix_unlink(const char *path, const struct stat *st, int type,
-		   struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
-
-FIX void fix_remove(const char *dir)
-{
-	nftw(dir, fix_unlink, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-FIX void fix_folder(char dst[256])
-{
-	const char *tmp = getenv("TMPDIR");
-
-	snprintf(dst, 256, "%.200s/ckptfs-verbs-XXXXXX", tmp ? tmp : "/tmp");
-	assert_non_null(mkdtemp(dst));
-}
 
 FIX int fix_setup(void **state)
 {

@@ -5,26 +5,16 @@
  * manifest is opened.
  */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <sqlite3.h>
 
+#include "asserts.h"
 #include "fault_sys.h"
 #include "mkstore.h"
 #include "verbs/uses.h"
-
-#define assert_ok(call) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != 0) \
-			fail_msg("%s: %d: %s", #call, rc_, err.message); \
-	} while (0)
 
 /* Raw, one chunk each: 1000, 2000, 4000 bytes. */
 static const struct mk_tensor one = { .name = "one", .ndim = 1,

@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_fork.c - a fork reads as its source does, and is its own checkpoint. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "asserts.h"
 #include "mkstore.h"
 
 #include <ckpt/read.h>
-
-#define assert_ok(call) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != 0) \
-			fail_msg("%s: %d: %s", #call, rc_, err.message); \
-	} while (0)
 
 static const struct mk_box halves[] = { { { 0, 0 }, { 5, 300 } },
 					{ { 5, 0 }, { 4, 300 } } };

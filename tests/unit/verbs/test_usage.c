@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_usage.c - sums over a store, against sums by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "asserts.h"
 #include "mkstore.h"
-
-#define assert_ok(call) \
-	do { \
-		int rc_ = (call); \
-		if (rc_ != 0) \
-			fail_msg("%s: %d: %s", #call, rc_, err.message); \
-	} while (0)
 
 static void sums_are_right(void **state)
 {
