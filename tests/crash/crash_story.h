@@ -12,24 +12,34 @@
 #include "asserts.h"
 #include "crash_log.h"
 #include "fixtures.h"
+#include "verbs/store.h"
 
 struct crash_story {
 	char dir[256];
 	struct crash_log log;
 	char path[300];     /* of the store: recorded, then what survived */
+	size_t inited;      /* notes when the store was made */
 	size_t first_cut;
 	int seeds;          /* of SOME */
 	void (*check)(struct crash_story *story, size_t cut, int policy);
 };
 
-/* Record from here on; the store is to be made at the path. */
-CRASH void story_begin(struct crash_story *c)
+/* A story of @size bytes, recorded from the making of its store on. */
+CRASH void *story_new(size_t size, struct ckpt_store **out)
 {
+	struct crash_story *c = calloc(1, size);
+	struct ckpt_err err = { 0 };
+
+	assert_non_null(c);
 	fix_folder(c->dir);
 	snprintf(c->path, sizeof(c->path), "%s/world", c->dir);
 	assert_int_equal(mkdir(c->path, 0777), 0);
 	crash_begin(&c->log, c->path);
 	snprintf(c->path, sizeof(c->path), "%s/world/store", c->dir);
+	assert_ok(cks_store_init_sys(&c->log.sys, c->path, &err));
+	c->inited = c->log.note_count;
+	assert_ok(cks_store_open_sys(&c->log.sys, c->path, NULL, out, &err));
+	return c;
 }
 
 CRASH int story_forget(void **state)

@@ -23,7 +23,6 @@ struct step {
 
 struct story {
 	struct crash_story c; /* first */
-	size_t inited;
 	struct step steps[STEPS];
 };
 
@@ -73,7 +72,7 @@ static void check_cut(struct crash_story *c, size_t cut, int policy)
 	struct ckpt_err err = { 0 };
 	int rc = ckpt_store_open(c->path, NULL, &s, &err);
 
-	if (rc < 0 && cut >= t->inited)
+	if (rc < 0 && cut >= t->c.inited)
 		fail_msg("cut %zu, policy %d: %s", cut, policy, err.message);
 	if (rc < 0) { /* init did not come to its end: again */
 		assert_ok(ckpt_store_init(c->path, &err));
@@ -89,7 +88,6 @@ static void check_cut(struct crash_story *c, size_t cut, int policy)
 
 static int record(void **state)
 {
-	struct story *t = calloc(1, sizeof(*t));
 	static const struct step steps[STEPS] = {
 		{ .name = "old", .seq = 1 },
 		{ .name = "run/x/1", .seq = 2 },
@@ -98,13 +96,9 @@ static int record(void **state)
 		{ .name = "fresh", .seq = 5, .replace = true },
 	};
 	struct ckpt_store *s;
+	struct story *t = story_new(sizeof(*t), &s);
 	struct ckpt_err err = { 0 };
 
-	assert_non_null(t);
-	story_begin(&t->c);
-	assert_ok(cks_store_init_sys(&t->c.log.sys, t->c.path, &err));
-	t->inited = t->c.log.note_count;
-	assert_ok(cks_store_open_sys(&t->c.log.sys, t->c.path, NULL, &s, &err));
 	memcpy(t->steps, steps, sizeof(steps));
 	for (size_t i = 0; i < STEPS; i++) {
 		struct step *p = &t->steps[i];
@@ -116,7 +110,7 @@ static int record(void **state)
 	ckpt_store_close(s);
 	assert_false(t->c.log.broken);
 	/* the tool must see enough: folders, files, syncs */
-	assert_true(t->inited > 12 && t->c.log.note_count > 100);
+	assert_true(t->c.inited > 12 && t->c.log.note_count > 100);
 	t->c.seeds = 8;
 	t->c.check = check_cut;
 	*state = t;

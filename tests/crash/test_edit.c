@@ -124,14 +124,10 @@ static void check_cut(struct crash_story *c, size_t cut, int policy)
 
 static int record(void **state)
 {
-	struct story *t = calloc(1, sizeof(*t));
 	struct ckpt_store *s;
+	struct story *t = story_new(sizeof(*t), &s);
 	struct ckpt_err err = { 0 };
 
-	assert_non_null(t);
-	story_begin(&t->c);
-	assert_ok(cks_store_init_sys(&t->c.log.sys, t->c.path, &err));
-	assert_ok(cks_store_open_sys(&t->c.log.sys, t->c.path, NULL, &s, &err));
 	assert_ok(fix_save(s, "old", 1, false, &err));
 	for (int i = 0; i < STEPS; i++) {
 		t->begin[i] = t->c.log.note_count;

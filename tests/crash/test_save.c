@@ -176,14 +176,10 @@ static int record(void **state)
 		{ .name = "old/1", .seed = 3, .replace = true },
 		{ .name = "run/y", .seed = 4, .fails = true },
 	};
-	struct story *t = calloc(1, sizeof(*t));
 	struct ckpt_store *s;
+	struct story *t = story_new(sizeof(*t), &s);
 	struct ckpt_err err = { 0 };
 
-	assert_non_null(t);
-	story_begin(&t->c);
-	assert_ok(cks_store_init_sys(&t->c.log.sys, t->c.path, &err));
-	assert_ok(cks_store_open_sys(&t->c.log.sys, t->c.path, NULL, &s, &err));
 	memcpy(t->steps, steps, sizeof(steps));
 	for (size_t i = 0; i < STEPS; i++) {
 		struct step *p = &t->steps[i];
