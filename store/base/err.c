@@ -2,8 +2,8 @@
 /*
  * err.c - sentences for failures, and the end of the program for bugs.
  *
- * A message is one line of printable UTF-8 whatever names it quotes: control
- * bytes and invalid UTF-8 come out as \xNN. It fits its fixed buffer: a long
+ * A message is one line of printable UTF-8 whatever names it quotes: controls,
+ * invisible characters and invalid UTF-8 come out as \xNN. It fits its fixed buffer: a long
  * one is cut. No allocation, no state; any thread.
  */
 #include "base/err.h"
@@ -53,9 +53,8 @@ static size_t print_unit(char unit[5], const char *text, size_t len)
 	unsigned char c = (unsigned char)*text;
 	size_t n = ckb_utf8_char(text, len);
 
-	/* U+0080 to U+009F move cursors as ESC does: both bytes come out */
-	if (n == 0 || c < 32 || c == 127 ||
-	    (c == 0xc2 && (unsigned char)text[1] < 0xa0)) {
+	/* its first byte; the others are no characters alone */
+	if (n == 0 || ckb_utf8_hidden(ckb_utf8_value(text, n))) {
 		snprintf(unit, 5, "\\x%02x", c);
 		return 1;
 	}

@@ -8,7 +8,7 @@
 #include "base/check.h"
 
 /* Set code and message; returns @code, so `return ckb_err(...)` reads well.
- * Bytes that are no printable UTF-8 come out as \xNN, so a message is always
+ * Bytes that are no visible UTF-8 come out as \xNN, so a message is always
  * one line whatever names it quotes. A long message is cut at the end. */
 int ckb_err(struct ckpt_err *err, int code, const char *fmt, ...)
 	CKB_PRINTF(3, 4);

@@ -4,6 +4,36 @@
 
 #include <string.h>
 
+uint32_t ckb_utf8_value(const char *text, size_t n)
+{
+	const unsigned char *s = (const unsigned char *)text;
+	uint32_t c = n == 1 ? s[0] : s[0] & (0xffu >> (n + 1));
+
+	for (size_t i = 1; i < n; i++)
+		c = c << 6 | (s[i] & 0x3fu);
+	return c;
+}
+
+bool ckb_utf8_hidden(uint32_t c)
+{
+	/* controls; Default_Ignorable_Code_Point of Unicode 15; U+2028 and
+	 * U+2029, which end lines; U+FFF9 to U+FFFB, which annotate */
+	static const uint32_t ranges[][2] = {
+		{ 0, 0x1f }, { 0x7f, 0x9f }, { 0xad, 0xad },
+		{ 0x34f, 0x34f }, { 0x61c, 0x61c }, { 0x115f, 0x1160 },
+		{ 0x17b4, 0x17b5 }, { 0x180b, 0x180f }, { 0x200b, 0x200f },
+		{ 0x2028, 0x202e }, { 0x2060, 0x206f }, { 0x3164, 0x3164 },
+		{ 0xfe00, 0xfe0f }, { 0xfeff, 0xfeff }, { 0xffa0, 0xffa0 },
+		{ 0xfff0, 0xfffb }, { 0x1bca0, 0x1bca3 },
+		{ 0x1d173, 0x1d17a }, { 0xe0000, 0xe0fff },
+	};
+
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(*ranges); i++)
+		if (c >= ranges[i][0] && c <= ranges[i][1])
+			return true;
+	return false;
+}
+
 size_t ckb_utf8_char(const char *text, size_t len)
 {
 	const unsigned char *s = (const unsigned char *)text;
@@ -19,12 +49,10 @@ size_t ckb_utf8_char(const char *text, size_t len)
 	n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
 	if (len < n)
 		return 0;
-	c = s[0] & (0xffu >> (n + 1));
-	for (size_t i = 1; i < n; i++) {
+	for (size_t i = 1; i < n; i++)
 		if ((s[i] & 0xc0) != 0x80)
 			return 0;
-		c = c << 6 | (s[i] & 0x3fu);
-	}
+	c = ckb_utf8_value(text, n);
 	if (n == 3 && (c < 0x800 || (c >= 0xd800 && c <= 0xdfff)))
 		return 0;
 	if (n == 4 && (c < 0x10000 || c > 0x10ffff))

@@ -13,6 +13,13 @@ bool ckb_utf8_ok(const char *text, size_t len);
 /* Bytes of the UTF-8 character that begins at @text (1 to 4), or 0: none. */
 size_t ckb_utf8_char(const char *text, size_t len);
 
+/* Does the character move the cursor, turn the text's direction, or show
+ * nothing at all (Unicode's default ignorable code points)? */
+bool ckb_utf8_hidden(uint32_t c);
+
+/* The character of @n bytes at @text, as ckb_utf8_char() found it. */
+uint32_t ckb_utf8_value(const char *text, size_t n);
+
 /* Lower-case hex of @len bytes into @dst, 2 * @len + 1 bytes. */
 void ckb_hex(char *dst, const uint8_t *bytes, size_t len);
 bool ckb_unhex(uint8_t *dst, const char *hex, size_t len);

@@ -39,6 +39,8 @@ static void names_come_out_printable(void **state)
 		Q("\xed\xa0\x80", "\\xed\\xa0\\x80"), /* surrogate */
 		Q("\xc2\x9b" "2J", "\\xc2\\x9b" "2J"), /* CSI as U+009B */
 		Q("\xc2\xa0", "\xc2\xa0"),
+		Q("\xe2\x80\xae" "a", "\\xe2\\x80\\xae" "a"), /* right to left */
+		Q("\xef\xbb\xbf", "\\xef\\xbb\\xbf"), /* no width */
 	};
 	char dst[64];
 

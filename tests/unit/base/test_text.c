@@ -40,6 +40,40 @@ static void every_character_is_utf8_and_no_surrogate(void **state)
 	}
 }
 
+static void characters_come_back(void **state)
+{
+	char text[4];
+
+	(void)state;
+	for (uint32_t c = 0; c <= 0x10ffff; c += c < 0x3000 ? 1 : 31)
+		if (c < 0xd800 || c > 0xdfff)
+			assert_int_equal(ckb_utf8_value(text, encode(text, c)),
+					 c);
+}
+
+/* Of the Unicode Character Database. */
+static void hidden_characters_are_known(void **state)
+{
+	static const uint32_t hidden[] = {
+		0, '\n', 0x1b, 0x7f, 0x85, 0x9b, 0xad, 0x34f, 0x61c, 0x115f,
+		0x180e, 0x200b, 0x200d, 0x200e, 0x200f, 0x2028, 0x2029, 0x202a,
+		0x202e, 0x2060, 0x2066, 0x2069, 0x3164, 0xfe0f, 0xfeff, 0xffa0,
+		0xfff9, 0x1d173, 0xe0001, 0xe007f, 0xe01ef,
+	};
+	static const uint32_t visible[] = {
+		' ', 'a', '~', 0xa0, 0xa1, 0xac, 0xae, 0xe9, 0x34e, 0x350,
+		0x5d0, 0x600, 0x61b, 0x61d, 0x1100, 0x200a, 0x2010, 0x202f,
+		0x205f, 0x2070, 0x3042, 0x65e5, 0xfdff, 0xfe10, 0xfffc, 0xfffd,
+		0x1d172, 0x1f642, 0x20000,
+	};
+
+	(void)state;
+	for (size_t i = 0; i < CKB_ARRAY_LEN(hidden); i++)
+		assert_true(ckb_utf8_hidden(hidden[i]));
+	for (size_t i = 0; i < CKB_ARRAY_LEN(visible); i++)
+		assert_false(ckb_utf8_hidden(visible[i]));
+}
+
 /* Two bytes: good are two ASCII characters and C2..DF with 80..BF. */
 static void every_pair_of_bytes_is_judged(void **state)
 {
@@ -122,6 +156,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_character_is_utf8_and_no_surrogate),
+		cmocka_unit_test(characters_come_back),
+		cmocka_unit_test(hidden_characters_are_known),
 		cmocka_unit_test(every_pair_of_bytes_is_judged),
 		cmocka_unit_test(overlong_forms_are_refused),
 		cmocka_unit_test(hex_goes_there_and_back),
