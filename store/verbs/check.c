@@ -217,8 +217,12 @@ static int check_checkpoint(void *ctx, const char *name)
 		      sizeof(*k->names)) ? 0 : ckb_err_nomem(k->err);
 	memset(k->proved, 0, sizeof(k->proved));
 	for (size_t i = 0; rc == 0 && i < ckpt_tensor_count(c); i++) {
-		k->result->tensor_count++;
-		rc = check_tensor(k, c, ckpt_tensor_at(c, i));
+		const struct ckpt_tensor_info *t = ckpt_tensor_at(c, i);
+
+		if (ckpt_item_at(c, t->item)->kind != CKPT_ITEM_ORIGIN)
+			(*(t->media_type ? &k->result->file_count
+					 : &k->result->tensor_count))++;
+		rc = check_tensor(k, c, t);
 	}
 	ckpt_checkpoint_close(c);
 	if (rc == 0) {

@@ -12,7 +12,6 @@ struct cks_place {
 	struct ckq_use use;
 	size_t owner;         /* the caller's; CKS_SHARED: of several */
 	uint32_t raw_len;
-	uint32_t dtype;
 	uint8_t digest[CKPT_DIGEST_BYTES];
 	bool used;
 };

@@ -29,7 +29,8 @@ struct job {
 };
 
 static int add_chunk(struct job *j, struct ckpt_checkpoint *c,
-		     const struct ckf_chunk_entry *e, uint32_t dtype)
+		     const struct ckf_chunk_entry *e,
+		     struct ckpt_usage_dtype *sum)
 {
 	struct ckq_use use = { .off = e->off, .stored_len = e->stored_len };
 	bool is_new;
@@ -41,27 +42,29 @@ static int add_chunk(struct job *j, struct ckpt_checkpoint *c,
 		return ckb_err_nomem(j->err);
 	if (!is_new)
 		return 0;
-	p->dtype = dtype;
 	p->raw_len = e->raw_len;
 	memcpy(p->digest, e->digest, CKPT_DIGEST_BYTES);
-	j->u->dtype[dtype].unique_bytes += e->raw_len;
-	j->u->dtype[dtype].stored_bytes += e->stored_len;
+	sum->unique_bytes += e->raw_len;
+	sum->stored_bytes += e->stored_len;
 	return 0;
 }
 
 static int add_tensor(struct job *j, struct ckpt_checkpoint *c,
 		      const struct ckpt_tensor_info *t, struct ckpt_err *why)
 {
-	uint32_t dtype = t->media_type ? 0 : (uint32_t)t->dtype;
+	struct ckpt_usage_dtype *sum =
+		ckpt_item_at(c, t->item)->kind == CKPT_ITEM_ORIGIN
+			? &j->u->headers
+			: &j->u->dtype[t->media_type ? 0 : t->dtype];
 	struct cks_chunks *k = NULL;
 	int rc = cks_chunks_load(c, t, &k, why);
 
 	for (uint64_t i = 0; rc == 0 && i < k->count; i++)
-		rc = add_chunk(j, c, &k->entries[i], dtype);
+		rc = add_chunk(j, c, &k->entries[i], sum);
 	cks_chunks_free(k);
 	if (rc == 0) {
-		j->u->dtype[dtype].tensor_count++;
-		j->u->dtype[dtype].bytes += t->bytes;
+		sum->tensor_count++;
+		sum->bytes += t->bytes;
 	}
 	return rc;
 }
@@ -200,6 +203,8 @@ static int count_tag(void *ctx, const struct ckpt_tag *tag)
 
 static void add_up(struct ckpt_usage *u)
 {
+	u->total = u->headers;
+	u->total.tensor_count = 0;
 	for (size_t i = 0; i < CKB_ARRAY_LEN(u->dtype); i++) {
 		u->total.tensor_count += u->dtype[i].tensor_count;
 		u->total.bytes += u->dtype[i].bytes;

@@ -363,8 +363,9 @@ struct ckpt_usage {
 	uint64_t chunk_count;              /* distinct places in use */
 	uint64_t duplicate_count, duplicate_bytes; /* equal bytes, stored
 						      again elsewhere */
-	struct ckpt_usage_dtype total;
+	struct ckpt_usage_dtype total;      /* counts no header */
 	struct ckpt_usage_dtype dtype[CKPT_DTYPE_END]; /* [0]: opaque files */
+	struct ckpt_usage_dtype headers;    /* kept of imported files */
 };
 
 /**
@@ -410,7 +411,9 @@ struct ckpt_check_opts {
 
 struct ckpt_check_result {
 	uint64_t checkpoint_count;
-	uint64_t tensor_count;
+	uint64_t tensor_count; /* aliases too */
+	uint64_t file_count;   /* opaque files; kept headers are checked, but
+				  not counted */
 	uint64_t chunk_count;  /* each record once */
 	uint64_t bytes;        /* stored bytes looked at */
 	uint64_t damage_count;
