@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log.h"
 
@@ -89,11 +90,49 @@ static bool says_damaged(int code)
 	       code == SQLITE_ERROR; /* no such table or column */
 }
 
+/* What the system answered when SQLite said @sql, or 0. */
+static int system_errno(struct ckq_index *ix, int sql)
+{
+	int why = ix->db ? sqlite3_system_errno(ix->db) : 0;
+
+	if (sql == SQLITE_FULL)
+		return ENOSPC;
+	if (sql == SQLITE_READONLY && access(ix->path, W_OK) != 0)
+		return errno;
+	if (sql == SQLITE_CANTOPEN) {
+		/* SQLite's last call was to open it for reading instead */
+		CKB_FREE char *dir = strdup(ix->path);
+		char *slash = dir ? strrchr(dir, '/') : NULL;
+
+		if (slash)
+			slash[slash == dir] = '\0';
+		if (access(slash ? dir : ".", W_OK) != 0)
+			return errno;
+	}
+	return sql == SQLITE_CANTOPEN || sql == SQLITE_IOERR ? why : 0;
+}
+
+/* Why there is no index to write to. */
+static int cannot_write(struct ckq_index *ix, int sql, struct ckpt_err *err)
+{
+	int why = system_errno(ix, sql);
+
+	if (why != 0)
+		return ckb_err_sys(err, why, "cannot write the index '%s'",
+				   ix->path);
+	return ckb_err(err, sql == SQLITE_BUSY ? CKPT_EBUSY : CKPT_EIO,
+		       "cannot write the index '%s': %s", ix->path,
+		       sqlite3_errstr(sql));
+}
+
 int ckq_index_failed(struct ckq_index *ix, struct ckpt_err *err)
 {
 	int sql = sqlite3_errcode(ix->db);
-	int code = CKPT_EIO;
+	int code = CKPT_EIO, why = system_errno(ix, sql);
 
+	if (why != 0)
+		return ckb_err_sys(err, why, "cannot use the index '%s'",
+				   ix->path);
 	ix->damaged = ix->damaged || sql == SQLITE_CORRUPT ||
 		      sql == SQLITE_NOTADB;
 	if (ix->damaged)
@@ -231,7 +270,8 @@ static bool is_empty(struct ckq_index *ix)
 		      &objects) == SQLITE_OK && objects == 0;
 }
 
-static bool create(struct ckq_index *ix, const uint8_t store_uuid[16])
+/* SQLITE_OK, or why not. */
+static int create(struct ckq_index *ix, const uint8_t store_uuid[16])
 {
 	sqlite3_stmt *s = NULL;
 	char ids[120];
@@ -247,11 +287,15 @@ static bool create(struct ckq_index *ix, const uint8_t store_uuid[16])
 				  SQLITE_STATIC);
 		ok = sqlite3_step(s) == SQLITE_DONE;
 	}
+	int rc = ok ? SQLITE_OK : sqlite3_errcode(ix->db);
+
 	sqlite3_finalize(s);
-	if (!sqlite3_get_autocommit(ix->db))
-		ok = sqlite3_exec(ix->db, ok ? "COMMIT" : "ROLLBACK", NULL,
-				  NULL, NULL) == SQLITE_OK && ok;
-	return ok;
+	if (sqlite3_get_autocommit(ix->db))
+		return rc;
+	int end = sqlite3_exec(ix->db, ok ? "COMMIT" : "ROLLBACK", NULL, NULL,
+			       NULL);
+
+	return rc != SQLITE_OK ? rc : end;
 }
 
 static int connect_db(struct ckq_index *ix, const char *path, bool write)
@@ -290,29 +334,35 @@ static void disconnect(struct ckq_index *ix)
 	ix->db = NULL;
 }
 
-/* true: open and usable. A fresh or useless file is made anew, once. */
-static bool open_write(struct ckq_index *ix, const uint8_t store_uuid[16])
+/* 0: open and usable. A fresh or useless file is made anew, once. */
+static int open_write(struct ckq_index *ix, const uint8_t store_uuid[16],
+		      struct ckpt_err *err)
 {
-	for (int try = 0; try < 2; try++) {
+	for (int try = 0;; try++) {
 		int rc = connect_db(ix, ix->path, true);
+		int made = SQLITE_OK;
 
 		if (rc == SQLITE_OK) {
 			if (is_empty(ix))
-				create(ix, store_uuid);
+				made = create(ix, store_uuid);
 			upgrade(ix);
 			rc = usable(ix, store_uuid);
 		}
 		if (rc == SQLITE_OK)
-			return true;
-		disconnect(ix);
+			return 0;
+		/* of two that make it at once, one fails to, and can use it */
+		if (made != SQLITE_OK && !says_damaged(made & 0xff))
+			rc = made;
 		/* busy, denied, out of memory: not ours to remove */
-		if (try == 1 || !says_damaged(rc & 0xff) ||
-		    ckq_index_remove(ix->path, NULL) < 0)
-			return false;
+		if (try == 1 || !says_damaged(rc & 0xff))
+			return cannot_write(ix, rc & 0xff, err);
+		disconnect(ix);
+		rc = ckq_index_remove(ix->path, err);
+		if (rc < 0)
+			return rc;
 		ckb_log(CKB_INFO, "the index '%s' is not this store's, or "
 			"damaged: making it anew", ix->path);
 	}
-	return false;
 }
 
 int ckq_index_open(const char *path, const uint8_t store_uuid[16], bool write,
@@ -330,14 +380,17 @@ int ckq_index_open(const char *path, const uint8_t store_uuid[16], bool write,
 		ckq_index_close(ix);
 		return ckb_err_nomem(err);
 	}
-	bool ok = !on_network(path) &&
-		  (write ? open_write(ix, store_uuid)
-			 : connect_db(ix, path, false) == SQLITE_OK &&
-				   usable(ix, store_uuid) == SQLITE_OK);
+	int rc = CKPT_ENOENT;
 
-	if (!ok) {
+	if (!on_network(path) && write)
+		rc = open_write(ix, store_uuid, err);
+	else if (!on_network(path) &&
+		 connect_db(ix, path, false) == SQLITE_OK &&
+		 usable(ix, store_uuid) == SQLITE_OK)
+		rc = 0;
+	if (rc < 0) {
 		ckq_index_close(ix);
-		return CKPT_ENOENT;
+		return rc;
 	}
 	*out = ix;
 	return 0;

@@ -24,7 +24,8 @@ struct ckq_place {
  * Open @path (absolute or relative to the working folder). An index that is
  * absent is made when @write; one of another store, another schema or damaged
  * counts as absent. On a network file system there is none.
- * Returns 0; CKPT_ENOENT: no index (normal; no message); else as said.
+ * Returns 0; CKPT_ENOENT: no index (normal; no message); else as said: with
+ * @write, why none can be made or written to.
  */
 CKB_MUST int ckq_index_open(const char *path, const uint8_t store_uuid[16],
 			    bool write, struct ckq_index **out,

@@ -144,8 +144,7 @@ static int try(struct job *j)
 	if (rc == CKPT_ENOENT)
 		return ckb_err(j->err, CKPT_EIO, "no index can be made in "
 			       "store '%s': on a network file system there is "
-			       "none, else the folder must be writable",
-			       s->path);
+			       "none", s->path);
 	if (rc == 0)
 		rc = fill(j);
 	ckq_index_close(j->index);
