@@ -35,6 +35,8 @@ struct cli_command {
 	const char *help;     /* options, a line each, or "" */
 	const char *lacks;    /* of those that commands share: "quiet json" */
 	int (*run)(struct cli *cli, int argc, char **argv);
+	const char *done;     /* what is so even if the output is lost: "the
+				 checkpoint was saved"; NULL: nothing */
 };
 extern const struct cli_command cli_init, cli_import, cli_export, cli_ls,
 	cli_cat, cli_show, cli_log, cli_stat, cli_rm, cli_mv, cli_cp, cli_tag,
@@ -45,11 +47,16 @@ extern const struct cli_command *const cli_commands[];
 
 /* "ckptfs import: ..." on stderr; returns the exit code. */
 int cli_fail(const struct cli *cli, const struct ckpt_err *err);
+/* The same of something that was read: CLI_DAMAGE if it is damaged. */
+int cli_fail_found(const struct cli *cli, const struct ckpt_err *err);
 /* The same with "; @hint" behind it. */
 int cli_fail_hint(const struct cli *cli, const struct ckpt_err *err,
 		  const char *hint);
 /* A wrong call: the sentence, and where to read more. */
 int cli_usage(const struct cli *cli, const char *fmt, ...) CKB_PRINTF(2, 3);
+/* The exit code, @rc unless output was lost, which is said. @command: NULL for
+ * ckptfs itself; @done: as in struct cli_command. */
+int cli_finish(const char *command, const char *done, int rc);
 
 /* ---- option.c ---- */
 
@@ -155,6 +162,17 @@ const char *cli_plain(const struct cli *cli);
 #define CLI_TIME_BYTES 32
 const char *cli_time(char dst[CLI_TIME_BYTES], int64_t time_ns);
 
+/* "1 tag", "2 tags". */
+#define CLI_COUNT_BYTES 64
+const char *cli_count(char dst[CLI_COUNT_BYTES], uint64_t n,
+		      const char *noun);
+
+/* @len bytes of @text, appended as they may be shown: what the locale cannot
+ * show, controls and invisible characters are \xNN. Again changes nothing. */
+void cli_escape(struct ckb_buf *out, const char *text, size_t len);
+/* A line of output: as it is for programs, escaped on a terminal. */
+void cli_line(const char *text);
+
 struct cli_column {
 	const char *name;
 	bool right;           /* numbers */
@@ -166,7 +184,9 @@ struct libscols_table *cli_table(const struct cli *cli, const char *name,
 				 size_t count);
 /* Make the last row red, where colours are on. */
 void cli_row_red(const struct cli *cli, struct libscols_table *table);
-/* One row; NULL cells stay empty. */
+/* Where a terminal is too narrow, this column's cells are cut. */
+void cli_table_cut(struct libscols_table *table, size_t column);
+/* One row; NULL cells stay empty. For people it is escaped. */
 CKB_MUST int cli_row(struct libscols_table *table, const char *const *cells,
 		     size_t count);
 /* Print and free. 0 or CLI_FAILED. */

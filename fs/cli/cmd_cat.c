@@ -16,25 +16,33 @@
 
 #define STEP_BYTES (1u << 20)
 
+struct cat {
+	const char *tensor;   /* --tensor, or NULL */
+	bool output_failed;   /* nothing more can be written */
+};
+
 /* All of it to stdout, past stdio. */
-static int put(const uint8_t *data, size_t len, struct ckpt_err *err)
+static int put(struct cat *cat, const uint8_t *data, size_t len,
+	       struct ckpt_err *err)
 {
 	while (len > 0) {
 		ssize_t n = write(STDOUT_FILENO, data, len);
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0)
+		if (n < 0) {
+			cat->output_failed = true;
 			return ckb_err_sys(err, errno, "cannot write the "
 					   "output");
+		}
 		data += n;
 		len -= (size_t)n;
 	}
 	return 0;
 }
 
-static int cat_node(struct ckv_node *node, const char *path,
-		    struct ckpt_err *err)
+static int cat_node(struct cat *cat, struct ckv_node *node,
+		    const char *path, struct ckpt_err *err)
 {
 	struct ckv_attr attr;
 	CKB_FREE uint8_t *data = malloc(STEP_BYTES);
@@ -50,7 +58,7 @@ static int cat_node(struct ckv_node *node, const char *path,
 
 		rc = ckv_read(node, off, data, STEP_BYTES, &len, err);
 		if (rc == 0)
-			rc = put(data, len, err);
+			rc = put(cat, data, len, err);
 		if (rc < 0)
 			return rc;
 		off += len;
@@ -114,8 +122,8 @@ static int open_tensor(struct ckv_tree *tree, const char *path,
 	return rc < 0 ? rc : find_tensor(in->checkpoint, item, name, out, err);
 }
 
-static int cat_tensor(struct ckpt_store *store, const char *path,
-		      const char *name, struct ckpt_err *err)
+static int cat_tensor(struct cat *cat, struct ckpt_store *store,
+		      const char *path, struct ckpt_err *err)
 {
 	struct ckv_tree *tree = NULL;
 	struct ckv_node *node = NULL;
@@ -125,13 +133,13 @@ static int cat_tensor(struct ckpt_store *store, const char *path,
 	int rc = data ? ckv_tree_new(store, &tree, err) : ckb_err_nomem(err);
 
 	if (rc == 0)
-		rc = open_tensor(tree, path, name, &node, &in, &t, err);
+		rc = open_tensor(tree, path, cat->tensor, &node, &in, &t, err);
 	for (uint64_t off = 0; rc == 0 && off < t->bytes;) {
 		size_t len = (size_t)ckb_min_u64(STEP_BYTES, t->bytes - off);
 
 		rc = ckpt_read_bytes(in.checkpoint, t, off, len, data, err);
 		if (rc == 0)
-			rc = put(data, len, err);
+			rc = put(cat, data, len, err);
 		off += len;
 	}
 	if (node)
@@ -141,8 +149,8 @@ static int cat_tensor(struct ckpt_store *store, const char *path,
 	return rc;
 }
 
-static int cat_path(struct ckpt_store *store, const char *path,
-		    struct ckpt_err *err)
+static int cat_path(struct cat *cat, struct ckpt_store *store,
+		    const char *path, struct ckpt_err *err)
 {
 	struct ckv_tree *tree = NULL;
 	struct ckv_node *node = NULL;
@@ -151,53 +159,57 @@ static int cat_path(struct ckpt_store *store, const char *path,
 	if (rc == 0)
 		rc = ckv_resolve(tree, path, &node, err);
 	if (rc == 0)
-		rc = cat_node(node, path, err);
+		rc = cat_node(cat, node, path, err);
 	ckv_put(node);
 	ckv_tree_free(tree);
 	return rc;
 }
 
+/* CLI_OK, or what is wrong, said. */
+static int cat_place(const struct cli *cli, struct cat *cat, const char *arg)
+{
+	struct ckpt_store *store = NULL;
+	struct cli_place place;
+	struct ckpt_err err = { 0 };
+
+	if (cli_place(arg, &place, &err) < 0)
+		return cli_fail(cli, &err);
+	if (!*place.path) {
+		cli_place_fini(&place);
+		return cli_usage(cli, "'%s' lacks a path: STORE:PATH", arg);
+	}
+	int rc = cli_open(&place, CKPT_STORE_READONLY, &store, &err);
+
+	if (rc == 0)
+		rc = cat->tensor ? cat_tensor(cat, store, place.path, &err)
+				 : cat_path(cat, store, place.path, &err);
+	ckpt_store_close(store);
+	cli_place_fini(&place);
+	return rc < 0 ? cli_fail_found(cli, &err) : CLI_OK;
+}
+
+/* As cat(1) does, it goes on behind a place that cannot be read. */
 static int run_cat(struct cli *cli, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "tensor", required_argument, NULL, 't' }, { 0 },
 	};
-	const char *tensor = NULL;
-	struct ckpt_err err = { 0 };
-	int c;
+	struct cat cat = { 0 };
+	int c, worst = CLI_OK;
 
 	while ((c = cli_option(cli, argc, argv, "", options)) != -1) {
 		if (c != 't')
 			return CLI_USAGE;
-		tensor = optarg;
+		cat.tensor = optarg;
 	}
 	if (optind >= argc)
 		return cli_usage(cli, "a STORE:PATH is wanted");
-	for (int i = optind; i < argc; i++) {
-		struct ckpt_store *store = NULL;
-		struct cli_place place;
+	for (int i = optind; i < argc && !cat.output_failed; i++) {
+		int code = cat_place(cli, &cat, argv[i]);
 
-		if (cli_place(argv[i], &place, &err) < 0)
-			return cli_fail(cli, &err);
-		if (!*place.path) {
-			cli_place_fini(&place);
-			return cli_usage(cli, "'%s' lacks a path: STORE:PATH",
-					 argv[i]);
-		}
-		int rc = cli_open(&place, CKPT_STORE_READONLY, &store, &err);
-
-		if (rc == 0)
-			rc = tensor ? cat_tensor(store, place.path, tensor,
-						 &err)
-				    : cat_path(store, place.path, &err);
-		ckpt_store_close(store);
-		cli_place_fini(&place);
-		if (rc < 0)
-			return rc == CKPT_ECORRUPT ? (cli_fail(cli, &err),
-						      CLI_DAMAGE)
-						   : cli_fail(cli, &err);
+		worst = code > worst ? code : worst;
 	}
-	return CLI_OK;
+	return worst;
 }
 
 const struct cli_command cli_cat = {

@@ -189,6 +189,7 @@ const struct cli_command cli_rm = {
 		"  -f, --force      tagged ones too, and their tags\n"
 		CLI_SELECT_HELP,
 	.run = run_rm,
+	.done = "what was asked was done",
 };
 
 /* ---- mv, cp ---- */
@@ -317,6 +318,7 @@ const struct cli_command cli_mv = {
 	.summary = "Rename checkpoints",
 	.help = "",
 	.run = run_mv,
+	.done = "what was asked was done",
 };
 
 static int run_cp(struct cli *cli, int argc, char **argv)
@@ -357,4 +359,5 @@ const struct cli_command cli_cp = {
 		"      --metadata J the user's metadata, a JSON object\n"
 		"      --metrics J  metrics, a JSON object\n",
 	.run = run_cp,
+	.done = "what was asked was done",
 };

@@ -366,7 +366,7 @@ static int run_place(struct request *r, struct ckpt_err *err)
 	struct ckv_node *node = NULL;
 	struct export x = { .data = malloc(STEP_BYTES) };
 	bool some = r->select.has_step || r->select.has_since;
-	char size[CLI_SIZE_BYTES];
+	char size[CLI_SIZE_BYTES], count[CLI_COUNT_BYTES];
 	int rc = x.data ? cli_open(&r->place, CKPT_STORE_READONLY, &store, err)
 			: ckb_err_nomem(err);
 
@@ -387,8 +387,8 @@ static int run_place(struct request *r, struct ckpt_err *err)
 		printf("{\"files\": %ju, \"bytes\": %ju}\n",
 		       (uintmax_t)x.files, (uintmax_t)x.bytes);
 	else if (rc == 0 && !r->cli->quiet)
-		printf("exported %ju files, %s, to '%s'\n",
-		       (uintmax_t)x.files, cli_size(size, x.bytes), r->dest);
+		printf("exported %s, %s, to '%s'\n",
+		       cli_count(count, x.files, "file"), cli_size(size, x.bytes), r->dest);
 	free(x.data);
 	ckv_put(node);
 	ckv_tree_free(tree);
@@ -442,4 +442,5 @@ const struct cli_command cli_export = {
 	.help = "  -f, --force      replace a file that exists\n"
 		CLI_SELECT_HELP,
 	.run = run_export,
+	.done = "all files were exported",
 };

@@ -73,6 +73,7 @@ static void summary(const struct cli *cli, const struct import *m,
 		    const char *place, const struct ckpt_import_result *r)
 {
 	char all[CLI_SIZE_BYTES], new[CLI_SIZE_BYTES];
+	char count[CLI_COUNT_BYTES], of[CLI_COUNT_BYTES];
 
 	if (cli->json) {
 		summary_json(m, r);
@@ -80,15 +81,16 @@ static void summary(const struct cli *cli, const struct import *m,
 	}
 	if (cli->quiet)
 		return;
-	printf("imported '%s': %" PRIu64 " tensors", place, r->tensor_count);
+	printf("imported '%s': %s", place,
+	       cli_count(count, r->tensor_count, "tensor"));
 	if (r->alias_count > 0)
 		printf(" (%" PRIu64 " of them tied)", r->alias_count);
 	if (r->file_count > 0)
-		printf(", %" PRIu64 " files", r->file_count);
-	printf(", %s; new in the store: %s in %" PRIu64 " of %" PRIu64
-	       " chunks\n", cli_size(all, r->progress.bytes_total),
+		printf(", %s", cli_count(count, r->file_count, "file"));
+	printf(", %s; new in the store: %s in %" PRIu64 " of %s\n", cli_size(all, r->progress.bytes_total),
 	       cli_size(new, r->progress.bytes_new),
-	       r->progress.chunk_new_count, r->progress.chunk_count);
+	       r->progress.chunk_new_count,
+	       cli_count(of, r->progress.chunk_count, "chunk"));
 	for (const char *n = NULL; (n = next_note(m, n));)
 		printf("note: %s\n", n);
 }
@@ -226,4 +228,5 @@ const struct cli_command cli_import = {
 		"(auto)\n"
 		"      --replace    a checkpoint of this name may be replaced\n",
 	.run = run_import,
+	.done = "the checkpoint was saved",
 };

@@ -14,8 +14,6 @@
 
 #include "cli/json.h"
 
-#define METRICS_BYTES 60
-
 enum { COL_NAME, COL_STEP, COL_TIME, COL_SIZE, COL_STORED, COL_OWN,
        COL_SHARED, COL_METRICS, COL_COUNT };
 
@@ -118,22 +116,21 @@ static int in_order(const void *a, const void *b, void *ctx)
 /* ---- output ---- */
 
 /* {"loss": 2.5, "acc": 1} -> loss: 2.5, acc: 1 */
-static void metrics_text(char dst[METRICS_BYTES], const char *json)
+static void metrics_text(struct ckb_buf *out, const char *json)
 {
-	char plain[4 * METRICS_BYTES];
-	size_t n = 0, len = strlen(json);
+	size_t len = strlen(json);
 
-	for (size_t i = 0; i < len && n < sizeof(plain) - 1; i++)
+	for (size_t i = 0; i < len; i++)
 		if (json[i] != '"' && !(i == 0 && json[i] == '{') &&
 		    !(i + 1 == len && json[i] == '}'))
-			plain[n++] = json[i];
-	ckb_quote(dst, METRICS_BYTES, plain, n);
+			ckb_buf_putc(out, json[i]);
 }
 
 static int put_row(const struct log *l, struct libscols_table *table,
 		   const struct ckpt_entry *e)
 {
-	char step[24], when[CLI_TIME_BYTES], metrics[METRICS_BYTES] = "";
+	char step[24], when[CLI_TIME_BYTES];
+	CKB_BUF struct ckb_buf metrics = { 0 };
 	char size[CLI_SIZE_BYTES], stored[CLI_SIZE_BYTES];
 	char own[CLI_SIZE_BYTES], shared[CLI_SIZE_BYTES];
 
@@ -148,13 +145,16 @@ static int put_row(const struct log *l, struct libscols_table *table,
 	}
 	snprintf(step, sizeof(step), "%" PRIu64, e->step);
 	if (e->metrics)
-		metrics_text(metrics, e->metrics);
+		metrics_text(&metrics, e->metrics);
+	if (metrics.failed)
+		return CKPT_ENOMEM;
 	const char *cells[COL_COUNT] = {
 		e->name, e->has_step ? step : NULL,
 		cli_time(when, e->created_ns), cli_size(size, e->bytes),
 		cli_size(stored, e->stored_bytes),
 		cli_size(own, e->own_bytes),
-		cli_size(shared, e->stored_bytes - e->own_bytes), metrics,
+		cli_size(shared, e->stored_bytes - e->own_bytes),
+		(char *)metrics.data,
 	};
 
 	return cli_row(table, cells, COL_COUNT);
@@ -172,6 +172,10 @@ static int print_table(const struct log *l, size_t count)
 						 COL_COUNT);
 	int rc = table ? 0 : CKPT_ENOMEM;
 
+	if (table) {
+		cli_table_cut(table, COL_NAME);
+		cli_table_cut(table, COL_METRICS);
+	}
 	for (size_t i = 0; rc == 0 && i < count; i++)
 		rc = put_row(l, table, &l->list[i]);
 	if (rc < 0) {

@@ -2,15 +2,16 @@
 /*
  * cmd_ls.c - ls: what a mount would show, without one.
  *
- * Names go to people and to JSON as they are in the tree: escaped, so no name
- * can play tricks with a terminal.
+ * Names are those of the tree. What cannot be read now, or is damaged, is a row
+ * all the same, and a sentence; what vanishes meanwhile is none.
  */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "cli/cli.h"
+#include "cli/json.h"
 #include "tensor/dtype.h"
 #include "tree/tree.h"
 
@@ -20,7 +21,10 @@ enum { COL_NAME, COL_KIND, COL_SIZE, COL_TIME, COL_DTYPE, COL_SHAPE,
 struct ls {
 	const struct cli *cli;
 	struct libscols_table *table;
+	struct cli_json json;
 	bool detail, recurse;
+	int code;              /* the exit code so far */
+	struct ckpt_err said;  /* last */
 };
 
 static const char *kind_name(enum ckv_kind kind)
@@ -62,89 +66,172 @@ static int describe(struct ckv_node *node, const char **dtype,
 	return 0;
 }
 
-/* One row, or one line; @node is borrowed. */
-static int show(struct ls *ls, const char *path, struct ckv_node *node,
-		struct ckpt_err *err)
+/* What cannot be listed is said, once for each cause; the list goes on. */
+static void complain(struct ls *ls, const struct ckpt_err *why)
 {
-	const char *dtype;
-	char size[32], shape[CKT_TEXT_BYTES], when[CLI_TIME_BYTES];
-	struct ckv_attr attr;
-	int rc = ckv_attr(node, &attr, err);
+	if (strcmp(ls->said.message, why->message) == 0)
+		return;
+	ls->said = *why;
+	int code = cli_fail_found(ls->cli, why);
 
-	if (rc < 0)
-		return rc;
+	if (ls->code != CLI_DAMAGE)
+		ls->code = code;
+}
+
+struct row {
+	const char *name, *kind;
+	const struct ckv_attr *attr;  /* NULL: nothing else is known */
+	const char *target;           /* of a link, or NULL */
+	const char *dtype, *shape;    /* of a tensor, or NULL */
+};
+
+static void put_json(struct cli_json *j, const struct row *r)
+{
+	cli_json_open(j, NULL, '{');
+	cli_json_text(j, "name", r->name);
+	cli_json_text(j, "kind", r->kind);
+	if (r->attr && !r->attr->is_folder)
+		cli_json_u64(j, "size", r->attr->size);
+	else
+		cli_json_null(j, "size");
+	if (r->attr)
+		cli_json_time(j, "time", r->attr->time_ns);
+	else
+		cli_json_null(j, "time");
+	cli_json_text(j, "target", r->target);
+	cli_json_text(j, "dtype", r->dtype);
+	cli_json_text(j, "shape", r->shape);
+	cli_json_close(j, '}');
+}
+
+static int put_row(struct ls *ls, const struct row *r, struct ckpt_err *err)
+{
 	CKB_BUF struct ckb_buf name = { 0 };
+	char size[32], when[CLI_TIME_BYTES];
 
-	ckb_buf_puts(&name, path);
-	if (attr.is_folder && !ls->cli->json)
-		ckb_buf_putc(&name, '/');
-	if (attr.is_link) {
-		if (!ls->cli->json)
-			ckb_buf_puts(&name, " -> ");
-		if (!ls->cli->json)
-			rc = ckv_readlink(node, &name, err);
+	if (ls->cli->json) {
+		put_json(&ls->json, r);
+		return 0;
 	}
-	if (rc < 0)
-		return rc;
+	ckb_buf_puts(&name, r->name);
+	if (r->attr && r->attr->is_folder)
+		ckb_buf_putc(&name, '/');
+	if (r->target)
+		ckb_buf_printf(&name, " -> %s", r->target);
 	if (name.failed)
 		return ckb_err_nomem(err);
 	if (!ls->table) {
-		printf("%s\n", (char *)name.data);
+		cli_line((char *)name.data);
 		return 0;
 	}
-	rc = describe(node, &dtype, shape, err);
-	if (rc < 0)
-		return rc;
-	snprintf(size, sizeof(size), "%" PRIu64, attr.size);
+	if (r->attr)
+		snprintf(size, sizeof(size), "%" PRIu64, r->attr->size);
 	const char *cells[COL_COUNT] = {
-		(char *)name.data, kind_name(attr.kind),
-		attr.is_folder ? NULL : size, cli_time(when, attr.time_ns),
-		dtype, dtype ? shape : NULL,
+		(char *)name.data, r->kind,
+		r->attr && !r->attr->is_folder ? size : NULL,
+		r->attr ? cli_time(when, r->attr->time_ns) : NULL, r->dtype,
+		r->shape,
 	};
 
 	return cli_row(ls->table, cells, COL_COUNT) < 0 ? ckb_err_nomem(err)
 							: 0;
 }
 
-/* A damaged or vanished entry is shown by its name, and said. */
-static bool bad;
+/* A row of what is there but cannot be read, and why. */
+static int show_bad(struct ls *ls, const char *path,
+		    const struct ckv_attr *attr, const struct ckpt_err *why,
+		    struct ckpt_err *err)
+{
+	struct row r = { .name = path, .attr = attr,
+			 .kind = why->code == CKPT_ECORRUPT ? "damaged"
+							    : "unreadable" };
+
+	complain(ls, why);
+	return put_row(ls, &r, err);
+}
+
+/* One row; @node is borrowed. CKPT_ENOENT, CKPT_ESTALE: it is gone. */
+static int show(struct ls *ls, const char *path, struct ckv_node *node,
+		struct ckpt_err *err)
+{
+	char shape[CKT_TEXT_BYTES];
+	CKB_BUF struct ckb_buf target = { 0 };
+	struct ckv_inside in;
+	struct ckv_attr attr;
+	struct row r = { .name = path, .attr = &attr };
+	int rc = ckv_attr(node, &attr, err);
+
+	if (rc == 0 && attr.damaged) {
+		struct ckpt_err why = { 0 };
+
+		rc = ckv_inside_get(node, &in, &why);
+		if (rc < 0 && rc != CKPT_ENOENT && rc != CKPT_ESTALE)
+			return show_bad(ls, path, &attr, &why, err);
+		if (rc == 0)
+			ckv_inside_put(node, &in);
+	}
+	if (rc == 0 && attr.is_link)
+		rc = ckv_readlink(node, &target, err);
+	if (rc == 0 && (ls->table || ls->cli->json))
+		rc = describe(node, &r.dtype, shape, err);
+	if (rc < 0)
+		return rc;
+	r.kind = kind_name(attr.kind);
+	r.target = attr.is_link ? (char *)target.data : NULL;
+	r.shape = r.dtype ? shape : NULL;
+	return put_row(ls, &r, err);
+}
 
 static int walk(struct ls *ls, struct ckv_node *dir, const char *prefix,
 		struct ckpt_err *err);
 
+static int walk_below(struct ls *ls, struct ckv_node *node, const char *path,
+		      struct ckpt_err *err)
+{
+	CKB_FREE char *inner = NULL;
+	struct ckv_attr attr;
+	int rc = ckv_attr(node, &attr, err);
+
+	if (rc < 0 || !attr.is_folder || attr.damaged)
+		return rc;
+	if (asprintf(&inner, "%s/", path) < 0) {
+		inner = NULL;
+		return ckb_err_nomem(err);
+	}
+	return walk(ls, node, inner, err);
+}
+
+/* What vanished since it was listed is passed over. */
 static int entry(struct ls *ls, const struct ckv_list *list, size_t i,
 		 const char *prefix, struct ckpt_err *err)
 {
 	CKB_FREE char *path = NULL;
 	struct ckv_node *node = NULL;
+	struct ckpt_err why = { 0 };
 
-	if (asprintf(&path, "%s%s", prefix, ckv_list_name(list, i)) < 0)
+	if (asprintf(&path, "%s%s", prefix, ckv_list_name(list, i)) < 0) {
+		path = NULL;
 		return ckb_err_nomem(err);
-	int rc = ckv_list_node(list, i, &node, err);
+	}
+	int rc = ckv_list_node(list, i, &node, &why);
 
 	if (rc == 0)
-		rc = show(ls, path, node, err);
-	if (rc == 0 && ls->recurse && ckv_list_is_folder(list, i) &&
-	    ckv_node_kind(node) != CKV_LINK) {
-		CKB_FREE char *inner = NULL;
-
-		rc = asprintf(&inner, "%s/", path) < 0
-			     ? ckb_err_nomem(err)
-			     : walk(ls, node, inner, err);
+		rc = show(ls, path, node, &why);
+	if (rc < 0 && rc != CKPT_ENOENT && rc != CKPT_ESTALE &&
+	    rc != CKPT_ENOMEM) {
+		ckv_put(node);
+		return show_bad(ls, path, NULL, &why, err);
+	}
+	if (rc == 0 && ls->recurse) {
+		rc = walk_below(ls, node, path, &why);
+		if (rc < 0 && rc != CKPT_ENOENT && rc != CKPT_ESTALE &&
+		    rc != CKPT_ENOMEM) {
+			complain(ls, &why);
+			rc = 0;
+		}
 	}
 	ckv_put(node);
-	if (rc == CKPT_ECORRUPT || rc == CKPT_EVERSION || rc == CKPT_EIO) {
-		const char *cells[COL_COUNT] = { path, "damaged" };
-
-		if (!ls->table)
-			printf("%s\n", path);
-		else if (cli_row(ls->table, cells, COL_COUNT) < 0)
-			return ckb_err_nomem(err);
-		cli_fail(ls->cli, err);
-		bad = true;
-		rc = 0;
-	}
-	return rc;
+	return rc == CKPT_ENOMEM ? ckb_err_nomem(err) : 0;
 }
 
 static int walk(struct ls *ls, struct ckv_node *dir, const char *prefix,
@@ -173,6 +260,8 @@ static int ls_pattern(struct ls *ls, struct ckpt_store *store,
 		rc = ckv_resolve(tree, names.list[i], &node, err);
 		if (rc == 0)
 			rc = show(ls, names.list[i], node, err);
+		if (rc == CKPT_ENOENT || rc == CKPT_ESTALE)
+			rc = 0; /* gone meanwhile */
 		ckv_put(node);
 	}
 	return rc;
@@ -208,7 +297,7 @@ static int run_ls(struct cli *cli, int argc, char **argv)
 {
 	static const struct cli_column columns[COL_COUNT] = {
 		{ "NAME", false, false }, { "KIND", false, false },
-		{ "SIZE", true, true }, { "TIME", false, false },
+		{ "SIZE", true, false }, { "TIME", false, false },
 		{ "DTYPE", false, false }, { "SHAPE", false, false },
 	};
 	static const struct option options[] = {
@@ -233,24 +322,32 @@ static int run_ls(struct cli *cli, int argc, char **argv)
 				 argc - optind);
 	if (cli_place(argv[optind], &place, &err) < 0)
 		return cli_fail(cli, &err);
-	if (ls.detail || cli->json) {
-		ls.table = cli_table(cli, "entries", columns, COL_COUNT);
+	if (ls.detail && !cli->json) {
+		ls.table = cli_table(cli, "entries", columns,
+				     COL_COUNT);
 		if (!ls.table) {
 			cli_place_fini(&place);
 			ckb_err_nomem(&err);
 			return cli_fail(cli, &err);
 		}
+		cli_table_cut(ls.table, COL_NAME);
 	}
+	cli_json_open(&ls.json, NULL, '{');
+	cli_json_open(&ls.json, "entries", '[');
 	int rc = ls_place(&ls, &place, &err);
 
+	cli_json_close(&ls.json, ']');
+	cli_json_close(&ls.json, '}');
 	cli_place_fini(&place);
 	if (rc < 0) {
 		scols_unref_table(ls.table);
-		return cli_fail(cli, &err);
+		ckb_buf_fini(&ls.json.text);
+		return cli_fail_found(cli, &err);
 	}
-	if (ls.table && cli_table_end(ls.table) != CLI_OK)
-		return CLI_FAILED;
-	return bad ? CLI_DAMAGE : CLI_OK;
+	rc = cli->json ? cli_json_end(cli, &ls.json)
+		       : (ckb_buf_fini(&ls.json.text),
+			  ls.table ? cli_table_end(ls.table) : CLI_OK);
+	return rc != CLI_OK ? rc : ls.code;
 }
 
 const struct cli_command cli_ls = {

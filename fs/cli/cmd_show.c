@@ -136,9 +136,14 @@ static int show_tensor(struct show *w, const struct ckpt_tensor_info *t,
 		return cli_json_end(w->cli, &j);
 	}
 	if (t->media_type) {
-		printf("%-9s%s\n%-9s%s\n%-9s%" PRIu64 "\n", "name", t->name,
-		       "media", *t->media_type ? t->media_type : "unknown",
-		       "bytes", t->bytes);
+		cli_escape(&text, t->name, t->name_len);
+		ckb_buf_puts(&text, "\nmedia    ");
+		cli_escape(&text, *t->media_type ? t->media_type : "unknown",
+			   strlen(*t->media_type ? t->media_type : "unknown"));
+		if (text.failed)
+			return ckb_err_nomem(err);
+		printf("name     %s\nbytes    %" PRIu64 "\n",
+		       (char *)text.data, t->bytes);
 		return CLI_OK;
 	}
 	int rc = ckv_text(w->ckpt, t, &text, err);
@@ -155,26 +160,26 @@ enum { COL_NAME, COL_DTYPE, COL_SHAPE, COL_SIZE, COL_NOTE, COL_COUNT };
 static int put_row(struct show *w, struct libscols_table *table,
 		   const struct ckpt_tensor_info *t)
 {
-	char name[512], shape[CKT_TEXT_BYTES], size[CLI_SIZE_BYTES];
-	char of[256], note[300] = "";
+	char shape[CKT_TEXT_BYTES], size[CLI_SIZE_BYTES];
+	CKB_BUF struct ckb_buf name = { 0 }, note = { 0 };
 
+	cli_escape(&name, t->name, t->name_len);
 	if (t->alias_of != SIZE_MAX) {
 		const struct ckpt_tensor_info *a =
 			ckpt_tensor_at(w->ckpt, t->alias_of);
 
-		snprintf(note, sizeof(note), "is %s",
-			 ckb_quote(of, sizeof(of), a->name, a->name_len));
+		ckb_buf_puts(&note, "is ");
+		cli_escape(&note, a->name, a->name_len);
 	}
+	if (name.failed || note.failed)
+		return CKPT_ENOMEM;
 	const char *cells[COL_COUNT] = {
-		/* the table makes all but NUL harmless itself */
-		memchr(t->name, '\0', t->name_len)
-			? ckb_quote(name, sizeof(name), t->name, t->name_len)
-			: t->name,
+		(char *)name.data,
 		t->media_type ? NULL : ckpt_dtype_name(t->dtype),
 		t->media_type ? NULL
 			      : ckt_shape_text(shape, sizeof(shape), t->shape),
 		cli_size(size, t->bytes),
-		t->media_type ? t->media_type : note,
+		t->media_type ? t->media_type : (char *)note.data,
 	};
 
 	return cli_row(table, cells, COL_COUNT);
@@ -194,6 +199,10 @@ static int show_item(struct show *w, struct ckpt_err *err)
 	int rc = table ? 0 : ckb_err_nomem(err);
 	size_t found = 0;
 
+	if (table) {
+		cli_table_cut(table, COL_NAME);
+		cli_table_cut(table, COL_NOTE);
+	}
 	cli_json_open(&j, NULL, '{');
 	cli_json_open(&j, "tensors", '[');
 	for (size_t i = 0; rc >= 0 && i < w->item->count && !exact; i++) {
@@ -338,10 +347,11 @@ static int checkpoint_json(struct show *w, const struct sizes *s)
 
 static void line(const struct show *w, const char *key, const char *value)
 {
-	char text[2000];
+	CKB_BUF struct ckb_buf text = { 0 };
 
+	cli_escape(&text, value, strlen(value));
 	printf("%s%-10s%s%s\n", cli_bold(w->cli), key, cli_plain(w->cli),
-	       ckb_quote(text, sizeof(text), value, strlen(value)));
+	       text.data ? (char *)text.data : "");
 }
 
 static void facts_text(const struct show *w, const struct sizes *s)
@@ -479,9 +489,7 @@ static int run_show(struct cli *cli, int argc, char **argv)
 	ckv_tree_free(w.tree);
 	ckpt_store_close(w.store);
 	cli_place_fini(&place);
-	if (rc < 0)
-		cli_fail(cli, &err);
-	return rc == CKPT_ECORRUPT ? CLI_DAMAGE : rc < 0 ? CLI_FAILED : rc;
+	return rc < 0 ? cli_fail_found(cli, &err) : rc;
 }
 
 const struct cli_command cli_show = {

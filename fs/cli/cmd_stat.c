@@ -61,6 +61,8 @@ static int print_json(const struct cli *cli, const uint8_t *uuid,
 	for (size_t i = 0; i < CKPT_DTYPE_END; i++)
 		if (u->dtype[i].tensor_count > 0)
 			put_dtype(&j, NULL, dtype_name(i), &u->dtype[i]);
+	if (u->headers.tensor_count > 0)
+		put_dtype(&j, NULL, "headers", &u->headers);
 	cli_json_close(&j, ']');
 	cli_json_u64(&j, "free_bytes", (uint64_t)fs->f_bavail * fs->f_frsize);
 	cli_json_u64(&j, "file_system_bytes",
@@ -106,6 +108,8 @@ static int print_table(const struct cli *cli, const struct ckpt_usage *u)
 	for (size_t i = 0; rc == 0 && i < CKPT_DTYPE_END; i++)
 		if (u->dtype[i].tensor_count > 0)
 			rc = put_row(table, dtype_name(i), &u->dtype[i]);
+	if (rc == 0 && u->headers.tensor_count > 0)
+		rc = put_row(table, "headers", &u->headers);
 	if (rc == 0)
 		rc = put_row(table, "all", &u->total);
 	if (rc == 0)
@@ -118,10 +122,10 @@ static int print_table(const struct cli *cli, const struct ckpt_usage *u)
 static int print_text(const struct cli *cli, const struct ckpt_usage *u,
 		      const struct statvfs *fs)
 {
-	char a[CLI_SIZE_BYTES], b[CLI_SIZE_BYTES];
+	char a[CLI_SIZE_BYTES], b[CLI_SIZE_BYTES], count[CLI_COUNT_BYTES];
 
-	printf("checkpoints  %" PRIu64 ", %" PRIu64 " tags\n",
-	       u->checkpoint_count, u->tag_count);
+	printf("checkpoints  %" PRIu64 ", %s\n", u->checkpoint_count,
+	       cli_count(count, u->tag_count, "tag"));
 	if (u->damaged_count > 0)
 		printf("%sdamaged      %" PRIu64 "; ckptfs check tells "
 		       "more%s\n", cli_red(cli), u->damaged_count,

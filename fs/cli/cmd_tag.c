@@ -152,4 +152,5 @@ const struct cli_command cli_tag = {
 	.help = "  -l, --list       all tags and what they name\n"
 		"  -d, --delete     remove a tag, not the checkpoint\n",
 	.run = run_tag,
+	.done = "what was asked was done",
 };

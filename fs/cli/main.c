@@ -5,6 +5,9 @@
  * Called as mount.ckptfs it is mount(8)'s helper: `mount.ckptfs STORE DIR
  * [-o opts]`. Knows nothing of what the commands do.
  */
+#include <errno.h>
+#include <locale.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,9 +36,82 @@ static void usage(FILE *out)
 		"`man ckptfs-COMMAND`.\n");
 }
 
+/* ---- what is said on stderr ---- */
+
+#define HELD_MAX 64
+
+/* Notes wait for the end, so that what a failure says is not said twice. */
+struct texts {
+	char *list[HELD_MAX];
+	size_t count;
+};
+static struct {
+	pthread_mutex_t lock; /* of all below */
+	struct texts notes, failures;
+} held = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static bool keep(struct texts *t, const char *text)
+{
+	char *copy = t->count < HELD_MAX ? strdup(text) : NULL;
+
+	if (copy)
+		t->list[t->count++] = copy;
+	return copy != NULL;
+}
+
+static bool is_said(const char *text)
+{
+	for (size_t i = 0; i < held.failures.count; i++) {
+		const char *said = held.failures.list[i];
+
+		if (strstr(text, said) || strstr(said, text))
+			return true;
+	}
+	return false;
+}
+
+/* Print the notes whose words no failure had. */
+static void let_go(const struct cli *cli)
+{
+	pthread_mutex_lock(&held.lock);
+	for (size_t i = 0; i < held.notes.count; i++) {
+		if (!is_said(held.notes.list[i]))
+			fprintf(stderr, "ckptfs %s: note: %s\n", cli->command,
+				held.notes.list[i]);
+		free(held.notes.list[i]);
+	}
+	for (size_t i = 0; i < held.failures.count; i++)
+		free(held.failures.list[i]);
+	held.notes.count = held.failures.count = 0;
+	pthread_mutex_unlock(&held.lock);
+}
+
+static void note(void *ctx, enum ckb_level level, const char *text)
+{
+	const struct cli *cli = ctx;
+	bool kept = false;
+
+	if (!cli->verbose && level > CKB_WARN)
+		return;
+	/* a mount may stay for weeks */
+	if (cli->about != &cli_mount && level <= CKB_WARN) {
+		pthread_mutex_lock(&held.lock);
+		kept = keep(&held.notes, text);
+		pthread_mutex_unlock(&held.lock);
+	}
+	if (!kept)
+		fprintf(stderr, "ckptfs %s: note: %s\n", cli->command, text);
+}
+
 int cli_fail(const struct cli *cli, const struct ckpt_err *err)
 {
 	return cli_fail_hint(cli, err, NULL);
+}
+
+int cli_fail_found(const struct cli *cli, const struct ckpt_err *err)
+{
+	cli_fail_hint(cli, err, NULL);
+	return err->code == CKPT_ECORRUPT ? CLI_DAMAGE : CLI_FAILED;
 }
 
 int cli_fail_hint(const struct cli *cli, const struct ckpt_err *err,
@@ -43,6 +119,9 @@ int cli_fail_hint(const struct cli *cli, const struct ckpt_err *err,
 {
 	bool red = cli->color && isatty(STDERR_FILENO);
 
+	pthread_mutex_lock(&held.lock);
+	(void)keep(&held.failures, err->message);
+	pthread_mutex_unlock(&held.lock);
 	fprintf(stderr, "%sckptfs %s: %s%s%s%s\n", red ? "\033[31m" : "",
 		cli->command, err->message, hint ? "; " : "",
 		hint ? hint : "", red ? "\033[0m" : "");
@@ -59,14 +138,6 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
 	va_end(ap);
 	fprintf(stderr, "; see: ckptfs %s --help\n", cli->command);
 	return CLI_USAGE;
-}
-
-static void note(void *ctx, enum ckb_level level, const char *text)
-{
-	const struct cli *cli = ctx;
-
-	if (cli->verbose || level <= CKB_WARN)
-		fprintf(stderr, "ckptfs %s: note: %s\n", cli->command, text);
 }
 
 static const struct cli_command *find(const char *name)
@@ -91,6 +162,22 @@ static int no_command(const char *word)
 	return CLI_USAGE;
 }
 
+int cli_finish(const char *command, const char *done, int rc)
+{
+	errno = 0;
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return rc;
+	const char *why = errno ? strerror(errno) : NULL;
+	const char *saved = rc == CLI_OK ? done : NULL;
+
+	fprintf(stderr, "ckptfs%s%s: %s%s%s%s\n", command ? " " : "",
+		command ? command : "", saved ? saved : "",
+		saved ? ", but the summary cannot be written"
+		      : "cannot write the output",
+		why ? ": " : "", why ? why : "");
+	return rc ? rc : CLI_FAILED;
+}
+
 static int run(const struct cli_command *c, int argc, char **argv)
 {
 	struct cli cli;
@@ -102,18 +189,16 @@ static int run(const struct cli_command *c, int argc, char **argv)
 	ckb_log_sink(note, &cli);
 	int rc = c->run(&cli, argc, argv);
 
-	if (fflush(stdout) != 0 || ferror(stdout)) {
-		fprintf(stderr, "ckptfs %s: cannot write the output\n",
-			c->name);
-		return rc ? rc : CLI_FAILED;
-	}
-	return rc;
+	let_go(&cli);
+	return cli_finish(c->name, c->done, rc);
 }
 
 int main(int argc, char **argv)
 {
 	const char *base = argc > 0 ? strrchr(argv[0], '/') : NULL;
 
+	/* widths and what can be shown; numbers stay as they are */
+	setlocale(LC_CTYPE, "");
 	base = base ? base + 1 : argc > 0 ? argv[0] : "ckptfs";
 	if (strcmp(base, "mount.ckptfs") == 0)
 		return run(&cli_mount, argc, argv);
@@ -131,11 +216,11 @@ int main(int argc, char **argv)
 			cli_help(c);
 		else
 			usage(stdout);
-		return CLI_OK;
+		return cli_finish(NULL, NULL, CLI_OK);
 	}
 	if (!strcmp(word, "--version") || !strcmp(word, "-V")) {
 		printf("ckptfs %s\n", ckpt_version());
-		return CLI_OK;
+		return cli_finish(NULL, NULL, CLI_OK);
 	}
 	const struct cli_command *c = find(word);
 

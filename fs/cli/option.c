@@ -199,7 +199,7 @@ int cli_option(struct cli *cli, int argc, char **argv, const char *letters,
 			cli->json = true;
 		} else if (c == 'h') {
 			cli_help(cli->about);
-			exit(fflush(stdout) == 0 ? CLI_OK : CLI_FAILED);
+			exit(cli_finish(cli->command, NULL, CLI_OK));
 		} else if (c != CLI_OPT_COLOR) {
 			return c;
 		} else if (!set_color(cli, optarg)) {

@@ -2,16 +2,18 @@
 /*
  * out.c - tables, JSON, sizes, times and progress.
  *
- * Tables and JSON both come from libsmartcols, so `--json` never lacks a
- * column. Progress goes to stderr, only to a terminal, and only after a
+ * Tables come from libsmartcols, which sizes columns and cuts them on narrow
+ * terminals; what is in a cell is made harmless here. Progress goes to stderr, only to a terminal, and only after a
  * second: quick commands stay silent.
  */
 #include <inttypes.h>
+#include <langinfo.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
 
 #define SECOND_NS 1000000000ll
@@ -59,6 +61,42 @@ const char *cli_plain(const struct cli *cli)
 	return cli->color ? "\033[0m" : "";
 }
 
+const char *cli_count(char dst[CLI_COUNT_BYTES], uint64_t n,
+		      const char *noun)
+{
+	snprintf(dst, CLI_COUNT_BYTES, "%" PRIu64 " %s%s", n, noun,
+		 n == 1 ? "" : "s");
+	return dst;
+}
+
+void cli_escape(struct ckb_buf *out, const char *text, size_t len)
+{
+	bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+
+	while (len > 0) {
+		unsigned char first = (unsigned char)*text;
+		size_t n = utf8 || first < 0x80 ? ckb_utf8_char(text, len) : 0;
+
+		if (n > 0 && !ckb_utf8_hidden(ckb_utf8_value(text, n))) {
+			ckb_buf_put(out, text, n);
+		} else {
+			ckb_buf_printf(out, "\\x%02x", first);
+			n = 1;
+		}
+		text += n;
+		len -= n;
+	}
+}
+
+void cli_line(const char *text)
+{
+	CKB_BUF struct ckb_buf shown = { 0 };
+
+	if (isatty(STDOUT_FILENO))
+		cli_escape(&shown, text, strlen(text));
+	puts(shown.len > 0 && !shown.failed ? (char *)shown.data : text);
+}
+
 struct libscols_table *cli_table(const struct cli *cli, const char *name,
 				 const struct cli_column *columns,
 				 size_t count)
@@ -70,6 +108,8 @@ struct libscols_table *cli_table(const struct cli *cli, const char *name,
 	scols_table_set_name(t, name);
 	scols_table_enable_json(t, cli->json);
 	scols_table_enable_colors(t, cli->color && !cli->json);
+	/* cli_row() escapes */
+	scols_table_enable_noencoding(t, !cli->json);
 	for (size_t i = 0; i < count; i++) {
 		struct libscols_column *c =
 			scols_table_new_column(t, columns[i].name, 0,
@@ -88,6 +128,13 @@ struct libscols_table *cli_table(const struct cli *cli, const char *name,
 	return t;
 }
 
+void cli_table_cut(struct libscols_table *table, size_t column)
+{
+	struct libscols_column *c = scols_table_get_column(table, column);
+
+	scols_column_set_flags(c, scols_column_get_flags(c) | SCOLS_FL_TRUNC);
+}
+
 void cli_row_red(const struct cli *cli, struct libscols_table *table)
 {
 	size_t n = scols_table_get_nlines(table);
@@ -104,9 +151,20 @@ int cli_row(struct libscols_table *table, const char *const *cells,
 
 	if (!line)
 		return CKPT_ENOMEM;
-	for (size_t i = 0; i < count; i++)
-		if (cells[i] && scols_line_set_data(line, i, cells[i]) != 0)
+	for (size_t i = 0; i < count; i++) {
+		CKB_BUF struct ckb_buf cell = { 0 };
+
+		if (!cells[i])
+			continue;
+		if (scols_table_is_json(table))
+			ckb_buf_puts(&cell, cells[i]);
+		else
+			cli_escape(&cell, cells[i], strlen(cells[i]));
+		ckb_buf_put(&cell, "", 1);
+		if (cell.failed ||
+		    scols_line_set_data(line, i, (char *)cell.data) != 0)
 			return CKPT_ENOMEM;
+	}
 	return 0;
 }
 

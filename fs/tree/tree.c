@@ -405,6 +405,7 @@ int ckv_attr(struct ckv_node *n, struct ckv_attr *out, struct ckpt_err *err)
 		.time_ns = n->time_ns, .subfolders = n->subfolders,
 		.is_folder = n->kind <= CKV_FOLDER,
 		.is_link = n->kind == CKV_LINK,
+		.damaged = n->kind == CKV_CHECKPOINT && !n->ckpt->has_uuid,
 		.immutable = n->kind != CKV_ROOT && n->kind != CKV_RUN &&
 			     n->kind != CKV_LINK,
 	};

@@ -56,6 +56,8 @@ CKB_MUST int ckv_resolve(struct ckv_tree *tree, const char *path,
 struct ckv_attr {
 	enum ckv_kind kind;
 	bool is_folder, is_link;
+	bool damaged;        /* a checkpoint whose manifest is, or is newer:
+				ckv_inside_get() says why */
 	bool immutable;      /* never changes while its parent shows it */
 	uint64_t ino;
 	uint64_t size;       /* exact; links: length of the target */

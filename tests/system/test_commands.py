@@ -4,15 +4,26 @@
 JSON is read by Python's own parser and held against ckptfs-json(5), whose list
 of keys is read from the page; sums are done by hand from what was imported.
 """
+import fcntl
 import json
 import os
 import re
+import shutil
 import sqlite3
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import unicodedata
 
 from ckptest import *
 
 import numpy as np
 import safetensors.numpy
+
+sys.path.insert(0, str(ROOT / "contrib/python"))
+from xxh3 import xxh3
 
 HOSTILE = ['q"uote\\back', "täb", "a b", "[x]*?", "-rf", "'", "$(id)", "日本",
            "%41", "{}", "x" * 255]
@@ -397,6 +408,278 @@ def mistakes(store, tmp):
     run("tag", "-d", store, "held")
 
 
+FULL = "No space left on device"
+
+
+def full(*argv):
+    """The sentence of a command whose output goes to /dev/full."""
+    with open("/dev/full", "wb") as out:
+        p = subprocess.run([PROGRAM, *map(os.fsencode, argv)], stdout=out,
+                           stderr=subprocess.PIPE)
+    equal(p.returncode, 1, f"{argv} to /dev/full")
+    return one_sentence(p, f"{argv} to /dev/full")
+
+
+def outputs(store, tmp):
+    """What cannot be written is said once, with the reason."""
+    for argv in (["--help"], ["--version"], ["help", "ls"], ["ls", "--help"],
+                 ["ls", store], ["ls", "-lR", store], ["ls", "--json", store],
+                 ["log", store], ["log", "--json", store], ["stat", store],
+                 ["stat", "--json", store], ["show", f"{store}:run/1"],
+                 ["show", f"{store}:run/1/model"], ["check", store],
+                 ["check", "--json", store],
+                 ["cat", f"{store}:README.txt", f"{store}:README.txt"]):
+        text = full(*argv)
+        check(text.endswith(f"cannot write the output: {FULL}\n"), text)
+    for args in ([], ["--json"]):
+        text = full("import", *args, tmp / "m.safetensors", f"{store}:full")
+        check("the checkpoint was saved, but the summary cannot be written: "
+              + FULL in text, text)
+        equal(log(f"{store}:full"), ["full"], "it was saved")
+        text = full("rm", *args, f"{store}:full")
+        check("what was asked was done, but" in text, text)
+        check("full" not in log(store), "it was removed")
+    check("the store was made, but" in full("init", tmp / "made"), "init")
+    check("the index was made, but" in full("reindex", store), "reindex")
+
+
+def two_places(store, tmp):
+    """cat goes on as cat(1) does; --cells and --full may stand together."""
+    readme = run("cat", f"{store}:README.txt").stdout
+    (tmp / "a").write_bytes(readme)
+    want = subprocess.run(["cat", tmp / "a", tmp / "none", tmp / "a"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p = run("cat", f"{store}:README.txt", f"{store}:run/1/none",
+            f"{store}:README.txt", ok=False)
+    equal((p.stdout, p.returncode), (want.stdout, want.returncode),
+          "cat of three places, one of them absent")
+    one_sentence(p, "cat of an absent place between others")
+    own = [np.full(100, n, np.int64).tobytes() for n in (1, 2)]
+    equal(run("cat", "--tensor", "h.0.own", f"{store}:run/1",
+              f"{store}:run/2").stdout, b"".join(own), "a tensor of two")
+    p = run("cat", "--json", f"{store}:README.txt", ok=False)
+    equal((p.returncode, p.stdout), (2, b""), "cat --json is wrong usage")
+    one_sentence(p, "cat --json")
+    # other bytes with their right XXH3: only their SHA-256 tells, and so only
+    # --full. The record of FORMAT.md: one cell, its XXH3 at 88, the header's
+    # at 96, the bytes at 104.
+    forged = tmp / "forged"
+    shutil.copytree(store, forged)
+    for pack in (forged / "packs").rglob("*.pack"):
+        data = bytearray(pack.read_bytes())
+        at = data.find(own[0]) - 104
+        if at >= 0:
+            data[at + 104] = 99
+            data[at + 88:at + 96] = xxh3(data[at + 104:at + 904]).to_bytes(
+                8, "little")
+            data[at + 96:at + 104] = xxh3(data[at:at + 96]).to_bytes(
+                8, "little")
+            pack.chmod(0o644)
+            pack.write_bytes(data)
+    for options, code in ((["--cells"], 0), (["--full"], 3),
+                          (["--cells", "--full"], 3),
+                          (["--full", "--cells"], 3)):
+        equal(run("check", *options, forged, ok=False).returncode, code,
+              f"check {options} of forged bytes")
+
+
+def counts(store, tmp):
+    """Four checkpoints of two tensors; kept headers are counted apart."""
+    equal(run("check", store).stdout.decode().split(", ")[:2],
+          ["4 checkpoints", "8 tensors"], "check")
+    equal(run("check", f"{store}:run/1").stdout.decode().split(", ")[:2],
+          ["1 checkpoint", "2 tensors"], "check of one")
+    got = loads(run("check", "--json", store), "check")
+    equal((got["checkpoints"], got["tensors"], got["files"], got["damage"],
+           got["damaged"], got["unread"]), (4, 8, 0, [], 0, 0),
+          "check --json")
+    got = loads(run("stat", "--json", store), "stat")
+    equal((got["total"]["tensors"],
+           {d["dtype"]: d["tensors"] for d in got["dtypes"]}),
+          (8, {"F32": 4, "I64": 4, "headers": 4}), "stat --json")
+    check("4, 0 tags\n" in run("stat", store).stdout.decode(), "no tags")
+    run("tag", f"{store}:run/1", "t")
+    check("4, 1 tag\n" in run("stat", store).stdout.decode(), "one tag")
+    run("tag", "-d", store, "t")
+    one = new_store(tmp, "one")
+    safetensors.numpy.save_file({"w": np.zeros(1, np.uint8)},
+                                tmp / "w.safetensors")
+    check("': 1 tensor, " in run("import", tmp / "w.safetensors", f"{one}:x")
+          .stdout.decode(), "one tensor was imported")
+    check(run("check", one).stdout.startswith(b"1 checkpoint, 1 tensor, "),
+          "one of each")
+    check(run("reindex", one).stdout.decode().endswith(
+        "of 1 pack and 1 checkpoint; 0 files could not be read\n"), "reindex")
+    check("exported 1 file, " in run("export", f"{one}:x/model/w.npy",
+                                     tmp / "w.npy").stdout.decode(), "export")
+    equal(loads(run("init", "--json", tmp / "j"), "init"),
+          {"store": str(tmp / "j")}, "init says where")
+
+
+def listing(store):
+    """ls --json against the checkpoints' own facts."""
+    made = {r["name"]: r["created"] for r in
+            loads(run("log", "--json", store), "log")["checkpoints"]}
+    rows = {r["name"]: r for r in
+            loads(run("ls", "--json", f"{store}:run"), "ls")["entries"]}
+    for n in "1234":
+        equal(rows[n]["time"], made[f"run/{n}"], "time of a checkpoint")
+        equal(rows[n]["target"], None, "a checkpoint leads nowhere")
+    for link in ("latest", "newest"):
+        equal((rows[link]["kind"], rows[link]["target"], rows[link]["size"]),
+              ("link", "4", 1), f"{link} leads to the last")
+    for r in loads(run("ls", "-R", "--json", store), "ls")["entries"]:
+        check(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z",
+                           r["time"]), f"RFC 3339: {r}")
+
+
+# what must not reach a terminal as it is, and what must
+HIDDEN = ["\x1b[31m", "\x7f", "\x85", "\u00ad", "\u061c", "\u200b", "\u200e",
+          "\u202e", "\u2028", "\u2066", "\u3164", "\ufe0f", "\ufeff",
+          "\U000e0041"]
+SHOWN = ["t\u00e4b", "\u65e5\u672c", "\u03a9", "a\\x41", "\U0001f642"]
+
+
+def visible(name):
+    bad = {h[0] for h in HIDDEN}
+    return "".join("".join(f"\\x{b:02x}" for b in c.encode()) if c in bad
+                   else c for c in name)
+
+
+def on_terminal(*argv, columns=60):
+    """What a terminal of so many columns gets."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ,
+                struct.pack("HHHH", 24, columns, 0, 0))
+    p = subprocess.Popen([PROGRAM, *map(os.fsencode, argv)], stdout=slave,
+                         env=dict(os.environ, LC_ALL="C.UTF-8", NO_COLOR="1"))
+    os.close(slave)
+    got = b""
+    try:
+        while data := os.read(master, 65536):
+            got += data
+    except OSError:
+        pass  # the other end is closed
+    os.close(master)
+    equal(p.wait(), 0, f"{argv} on a terminal")
+    return got.decode().replace("\r\n", "\n")
+
+
+def shown(tmp):
+    """Names in tables: whole, escaped once, cut only on terminals."""
+    store = new_store(tmp, "shown")
+    names = HIDDEN + SHOWN + ["x" * 300]
+    arrays = {n: np.full(300, i + 1, np.float32) for i, n in enumerate(names)}
+    safetensors.numpy.save_file(arrays, tmp / "n.safetensors")
+    run("import", tmp / "n.safetensors", f"{store}:a")
+    env = dict(os.environ, LC_ALL="C.UTF-8")
+    rows = run("show", f"{store}:a/model", env=env).stdout.decode()
+    for n in names:
+        check(f"\n{visible(n)} " in rows, f"show has {visible(n)!r}: {rows}")
+    rows = run("show", f"{store}:a/model",
+               env=dict(env, LC_ALL="C")).stdout
+    check(rows.isascii() and b"\nt\\xc3\\xa4b " in rows, "in the C locale")
+    for argv in (["show", f"{store}:a/model"],
+                 ["ls", "-l", f"{store}:a/model"]):
+        for line in on_terminal(*argv).splitlines():
+            wide = sum(2 if unicodedata.east_asian_width(c) in "WF" else 1
+                       for c in line)
+            check(wide <= 60 and not any(h in line for h in HIDDEN),
+                  f"{argv} fits: {line!r}")
+    plain = on_terminal("ls", f"{store}:a/model")
+    for n in HIDDEN[2:] + SHOWN:
+        check(f"\n{visible(n)}.npy\n" in f"\n{plain}",
+              f"ls on a terminal has {visible(n)!r}")
+    raw = run("ls", f"{store}:a/model").stdout.decode().split("\n")
+    check("\u202e.npy" in raw, "ls into a pipe gives the name itself")
+    # damage in all of them: the same names, escaped once; JSON as they are
+    for pack in (store / "packs").rglob("*.pack"):
+        data = bytearray(pack.read_bytes())
+        for a in arrays.values():
+            at = data.find(a.tobytes())
+            if check(at >= 0, "the codec leaves small tensors as they are"):
+                data[at + 100] ^= 1
+        pack.chmod(0o644)
+        pack.write_bytes(data)
+    p = run("check", "--cells", store, env=env, ok=False)
+    equal(p.returncode, 3, "check of damage")
+    rows = p.stdout.decode()
+    for n in names:
+        check(f" model/{visible(n)} " in rows,
+              f"check has {visible(n)!r}: {rows}")
+    got = loads(run("check", "--cells", "--json", store, ok=False), "check")
+    against_page("check", got)
+    equal(sorted(d["tensor"] for d in got["damage"]),
+          sorted(f"model/{n}" for n in names), "check --json: raw names")
+    equal((got["damaged"], got["tensors"]), (len(names), len(names)),
+          "check --json counts")
+
+
+def reindexed(store, tmp):
+    """The reason is the system's own: full, read-only."""
+    if os.geteuid() != 0:
+        print("not root: reindex of full and read-only stores is not tried")
+        return
+    script = """set -e
+        mount -t tmpfs -o size=2m none "$1"; cp -r "$2" "$1/s"
+        rm -f "$1"/s/index.db*
+        dd if=/dev/zero of="$1/z" bs=1k 2>/dev/null || true
+        "$3" reindex "$1/s" || echo rc=$?
+        rm "$1/z"; mount -o remount,ro "$1"
+        "$3" reindex "$1/s" || echo rc=$?"""
+    (tmp / "small").mkdir()
+    p = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh",
+                        tmp / "small", store, PROGRAM],
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    equal(p.returncode, 0, f"the script: {p.stderr}")
+    equal(p.stdout, b"rc=1\n" * 2, "both fail")
+    lines = p.stderr.decode().splitlines()
+    check(len(lines) == 2 and lines[0].endswith(FULL) and
+          lines[1].endswith("Read-only file system"), f"reasons: {lines}")
+
+
+def unreadable(store):
+    """What the system denies is not called damaged, and is said once."""
+    file = store / "checkpoints/run/2"
+    nobody = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}
+    os.chmod(store.parent, 0o755)
+    file.chmod(0)
+    for argv in (["ls", "-l", f"{store}:run"], ["ls", "-R", store],
+                 ["ls", "--json", f"{store}:run"]):
+        p = run(*argv, ok=False, **nobody)
+        equal(p.returncode, 1, f"{argv} of what may not be read")
+        text = one_sentence(p, argv)
+        check("Permission denied" in text and "'run/2'" in text and
+              b"damaged" not in p.stdout and "damaged" not in text,
+              f"{argv}: {text}{p.stdout}")
+        check(b"3/" in p.stdout or b'"3"' in p.stdout, "the rest is listed")
+    file.chmod(0o644)
+    os.chmod(store.parent, 0o700)
+
+
+def vanishing(store):
+    """Checkpoints that come and go while they are listed are no failure."""
+    over = threading.Event()
+
+    def churn():
+        n = 0
+        while not over.is_set():
+            n = (n + 1) % 20
+            run("cp", "-q", f"{store}:run/1", f"{store}:go/{n}")
+            run("rm", "-q", f"{store}:go/{n}")
+
+    thread = threading.Thread(target=churn)
+    run("cp", "-q", f"{store}:run/1", f"{store}:go/stays")
+    thread.start()
+    for i in range(60):
+        p = run("ls", *(["-R"], ["-l"], ["--json"])[i % 3],
+                f"{store}:go" if i % 2 else store)
+        equal(p.stderr, b"", "ls of what vanishes says nothing")
+    over.set()
+    thread.join()
+    run("rm", "-r", f"{store}:go")
+
+
 def damage(store):
     """Exit code 3, the rest still shown, and it can be removed."""
     file = store / "checkpoints/run/2"
@@ -409,7 +692,25 @@ def damage(store):
           "it is said which")
     check("run/2" in one_sentence(p, "log of a damaged one"), "on stderr too")
     equal(run("stat", store, ok=False).returncode, 3, "stat")
-    equal(run("show", f"{store}:run/2", ok=False).returncode, 3, "show")
+    for argv in (["show", f"{store}:run/2"], ["ls", f"{store}:run/2"],
+                 ["ls", f"{store}:run"], ["ls", "-R", store],
+                 ["ls", "-l", f"{store}:run/*"],
+                 ["ls", "--json", f"{store}:run"],
+                 ["cat", f"{store}:run/2/checkpoint.json",
+                  f"{store}:run/9"],
+                 ["cat", "--tensor", "shared", f"{store}:run/2"]):
+        p = run(*argv, ok=False)
+        equal(p.returncode, 3, f"exit code of {argv}")
+        lines = p.stderr.decode().splitlines()
+        equal(sum("'run/2'" in line for line in lines), 1,
+              f"{argv} names it once: {lines}")
+        equal(len(lines), 2 if str(argv[-1]).endswith("9") else 1,
+              f"{argv}: {lines}")
+    text = run("ls", f"{store}:run", ok=False).stdout.decode().split()
+    equal(text[:4], ["1/", "2/", "3/", "4/"], "ls lists all once")
+    rows = {r["name"]: r["kind"] for r in loads(
+        run("ls", "--json", f"{store}:run", ok=False), "ls")["entries"]}
+    equal((rows["2"], rows["1"]), ("damaged", "checkpoint"), "ls: kinds")
     file.write_bytes(whole)
     equal(len(log(store)), 4, "healed")
 
@@ -437,6 +738,14 @@ def main():
         stats(store)
         index(store)
         damage(store)
+        unreadable(store)
+        counts(store, tmp)
+        listing(store)
+        outputs(store, tmp)
+        two_places(store, tmp)
+        reindexed(store, tmp)
+        vanishing(store)
+        shown(tmp)
         places(store, tmp)
         mistakes(store, tmp)
         exports(store, tmp)
