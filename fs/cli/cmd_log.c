@@ -31,7 +31,7 @@ struct log {
 	uint64_t limit;
 	struct ckpt_entry *list; /* texts are our own */
 	size_t count, cap;
-	bool bad;                /* a damaged one is shown */
+	int code;                /* the exit code that what is shown makes */
 };
 
 static void log_fini(struct log *l)
@@ -137,7 +137,8 @@ static int put_row(const struct log *l, struct libscols_table *table,
 	if (e->damage) {
 		const char *cells[COL_COUNT] = { e->name };
 
-		cells[COL_METRICS] = "damaged";
+		cells[COL_METRICS] = e->damage_code == CKPT_ECORRUPT
+					     ? "damaged" : "unreadable";
 		int rc = cli_row(table, cells, COL_COUNT);
 
 		cli_row_red(l->cli, table);
@@ -223,10 +224,15 @@ static int print(struct log *l)
 	for (size_t i = 0; i < count; i++) {
 		const struct ckpt_entry *e = &l->list[i];
 
-		l->bad = l->bad || e->damage;
-		if (e->damage)
-			fprintf(stderr, "ckptfs log: checkpoint '%s': %s\n",
-				e->name, e->damage);
+		if (!e->damage)
+			continue;
+		struct ckpt_err why = { 0 };
+
+		ckb_err(&why, e->damage_code, "checkpoint '%s': %s", e->name,
+			e->damage);
+		int code = cli_fail_found(l->cli, &why);
+
+		l->code = code > l->code ? code : l->code;
 	}
 	if (!l->cli->json)
 		return count > 0 ? print_table(l, count) : CLI_OK;
@@ -351,7 +357,7 @@ static int run_log(struct cli *cli, int argc, char **argv)
 	if (l.count > 0)
 		qsort_r(l.list, l.count, sizeof(*l.list), in_order, &l);
 	rc = print(&l);
-	return rc == CLI_OK && l.bad ? CLI_DAMAGE : rc;
+	return rc == CLI_OK ? l.code : rc;
 }
 
 const struct cli_command cli_log = {

@@ -48,6 +48,7 @@ static int print_json(const struct cli *cli, const uint8_t *uuid,
 	cli_json_uuid(&j, "uuid", uuid);
 	cli_json_u64(&j, "checkpoints", u->checkpoint_count);
 	cli_json_u64(&j, "damaged", u->damaged_count);
+	cli_json_u64(&j, "unread", u->unread_count);
 	cli_json_u64(&j, "tags", u->tag_count);
 	cli_json_u64(&j, "packs", u->pack_count);
 	cli_json_u64(&j, "pack_bytes", u->pack_bytes);
@@ -130,6 +131,10 @@ static int print_text(const struct cli *cli, const struct ckpt_usage *u,
 		printf("%sdamaged      %" PRIu64 "; ckptfs check tells "
 		       "more%s\n", cli_red(cli), u->damaged_count,
 		       cli_plain(cli));
+	if (u->unread_count > 0)
+		printf("%sunreadable   %" PRIu64 "; ckptfs check tells "
+		       "more%s\n", cli_red(cli), u->unread_count,
+		       cli_plain(cli));
 	printf("packs        %" PRIu64 ", %s", u->pack_count,
 	       cli_size(a, u->pack_bytes));
 	if (u->unused_pack_count > 0)
@@ -174,7 +179,9 @@ static int run_stat(struct cli *cli, int argc, char **argv)
 		return cli_fail(cli, &err);
 	rc = cli->json ? print_json(cli, uuid, &u, &fs)
 		       : print_text(cli, &u, &fs);
-	return rc == CLI_OK && u.damaged_count > 0 ? CLI_DAMAGE : rc;
+	if (rc == CLI_OK && u.damaged_count > 0)
+		return CLI_DAMAGE;
+	return rc == CLI_OK && u.unread_count > 0 ? CLI_FAILED : rc;
 }
 
 const struct cli_command cli_stat = {

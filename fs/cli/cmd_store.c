@@ -229,7 +229,13 @@ static int check_place(const struct cli *cli, struct cli_place *place,
 		check_summary(&result);
 	if (result.damage_count > 0)
 		return CLI_DAMAGE;
-	return result.unread_count > 0 ? CLI_FAILED : rc;
+	if (result.unread_count > 0) {
+		ckb_err(&err, CKPT_EIO, "no damage was found, but %s not be "
+			"looked at", result.unread_count == 1
+			? "one part could" : "some parts could");
+		return cli_fail(cli, &err);
+	}
+	return rc;
 }
 
 static int run_check(struct cli *cli, int argc, char **argv)

@@ -51,21 +51,45 @@ static void near_add(struct near *n, const char *name, size_t edits)
 	n->edits[at] = edits;
 }
 
-/* "; there is 'a', 'b'" of folder @l into @dst, or "". */
-static void hint(struct ckb_buf *out, const struct ckv_list *l,
-		 const char *name)
+static void near_try(struct near *n, const char *name, const char *there)
+{
+	size_t edits = distance(name, there);
+
+	if (edits != SIZE_MAX)
+		near_add(n, there, edits);
+}
+
+/* "; there is 'a', 'b'" of folder @dir appended, or "". Of a run the names
+ * alone are asked for, so that no manifest is opened. */
+static void hint(struct ckb_buf *out, struct ckv_node *dir, const char *name)
 {
 	struct near n = { .count = 0 };
+	struct ckv_list *l = NULL;
+	struct ckv_run *r = NULL;
+	bool links = false;
 
-	for (size_t i = 0; i < ckv_list_count(l); i++) {
-		size_t edits = distance(name, ckv_list_name(l, i));
-
-		if (edits != SIZE_MAX)
-			near_add(&n, ckv_list_name(l, i), edits);
+	if (dir->kind == CKV_ROOT || dir->kind == CKV_RUN) {
+		if (ckv_run_get(dir->tree, dir->path, &r, NULL) < 0)
+			return;
+		for (uint32_t i = 0; i < r->count; i++) {
+			near_try(&n, name, r->entry[i].name);
+			links = links || !r->entry[i].is_run;
+		}
+		if (links) {
+			near_try(&n, name, "latest");
+			near_try(&n, name, "newest");
+		}
+		if (dir->kind == CKV_ROOT)
+			near_try(&n, name, "README.txt");
+	} else if (ckv_list_new(dir, &l, NULL) == 0) {
+		for (size_t i = 0; i < ckv_list_count(l); i++)
+			near_try(&n, name, ckv_list_name(l, i));
 	}
 	for (size_t i = 0; i < n.count; i++)
 		ckb_buf_printf(out, "%s'%s'", i ? ", " : "; there is ",
 			       n.name[i]);
+	ckv_list_free(l);
+	ckv_run_put(dir->tree, r);
 }
 
 /* "a.b", with or without a suffix, for what lies at "a/b.npy": its path into
@@ -115,7 +139,6 @@ static int not_there(struct ckv_node *dir, const char *name, const char *path,
 {
 	char q[CKB_QUOTE_BYTES], p[CKB_QUOTE_BYTES];
 	CKB_BUF struct ckb_buf like = { 0 };
-	struct ckv_list *l = NULL;
 
 	ckb_quote(q, sizeof(q), name, strlen(name));
 	ckb_quote(p, sizeof(p), path, path_len);
@@ -127,9 +150,8 @@ static int not_there(struct ckv_node *dir, const char *name, const char *path,
 	dotted(&path_of, dir, name);
 	if (path_of.len > 0)
 		ckb_buf_printf(&like, "; there is '%s'", (char *)path_of.data);
-	else if (ckv_list_new(dir, &l, NULL) == 0)
-		hint(&like, l, name);
-	ckv_list_free(l);
+	else
+		hint(&like, dir, name);
 	if (path_len == 0)
 		return ckb_err(err, CKPT_ENOENT, "no '%s' in the store%s", q,
 			       like.data ? (char *)like.data : "");

@@ -170,7 +170,8 @@ static int damaged(struct entry *n, const struct ckpt_err *why)
 {
 	free((char *)n->e.metrics);
 	*n = (struct entry){ .e.name = n->e.name, .in_run = n->in_run,
-			     .e.damage = copy(why->message) };
+			     .e.damage = copy(why->message),
+			     .e.damage_code = why->code };
 	return n->e.damage ? 0 : CKPT_ENOMEM;
 }
 

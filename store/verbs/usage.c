@@ -4,8 +4,8 @@
  *
  * A chunk counts once for each place in a pack that a manifest names: two
  * equal chunks in two places, as two saves at once may leave them, are stored
- * twice and said to be duplicates. A manifest that cannot be read is counted
- * as damaged and left out, which its packs then seem to be: unused.
+ * twice and said to be duplicates. A manifest that is damaged, or cannot be read
+ * now, is counted as such and left out: its packs then seem to be unused.
  *
  * Memory: about 128 bytes for each distinct chunk. No state; any thread.
  */
@@ -69,6 +69,14 @@ static int add_tensor(struct job *j, struct ckpt_checkpoint *c,
 	return rc;
 }
 
+static void pass_over(struct job *j, const char *name,
+		      const struct ckpt_err *why)
+{
+	(*(why->code == CKPT_ECORRUPT ? &j->u->damaged_count
+				      : &j->u->unread_count))++;
+	cks_name_skip(j->s, name, why->message);
+}
+
 static int add_checkpoint(void *ctx, const char *name)
 {
 	struct job *j = ctx;
@@ -88,8 +96,7 @@ static int add_checkpoint(void *ctx, const char *name)
 	if (rc == CKPT_ENOMEM)
 		return ckb_err_nomem(j->err);
 	if (rc < 0) {
-		j->u->damaged_count++;
-		cks_name_skip(j->s, name, why.message);
+		pass_over(j, name, &why);
 		return 0;
 	}
 	j->u->checkpoint_count++;
@@ -98,10 +105,7 @@ static int add_checkpoint(void *ctx, const char *name)
 
 static void unread_run(void *ctx, const char *run, const struct ckpt_err *why)
 {
-	struct job *j = ctx;
-
-	j->u->damaged_count++;
-	cks_name_skip(j->s, run, why->message);
+	pass_over(ctx, run, why);
 }
 
 /* ---- duplicates ---- */

@@ -645,14 +645,25 @@ def unreadable(store):
     os.chmod(store.parent, 0o755)
     file.chmod(0)
     for argv in (["ls", "-l", f"{store}:run"], ["ls", "-R", store],
-                 ["ls", "--json", f"{store}:run"]):
+                 ["ls", "--json", f"{store}:run"], ["log", store],
+                 ["log", "--json", store], ["check", store],
+                 ["check", "--json", store]):
         p = run(*argv, ok=False, **nobody)
         equal(p.returncode, 1, f"{argv} of what may not be read")
         text = one_sentence(p, argv)
-        check("Permission denied" in text and "'run/2'" in text and
-              b"damaged" not in p.stdout and "damaged" not in text,
+        check("Permission denied" in f"{text}{p.stdout}" and
+              "run/2" in f"{text}{p.stdout}" and
+              b" damaged" not in p.stdout and "damaged" not in text,
               f"{argv}: {text}{p.stdout}")
-        check(b"3/" in p.stdout or b'"3"' in p.stdout, "the rest is listed")
+        check(argv[0] == "check" or re.search(rb'3/|"3"|run/3', p.stdout),
+              "the rest is listed")
+    p = run("stat", "--json", store, ok=False, **nobody)
+    one_sentence(p, "stat of what may not be read")
+    got = loads(p, "stat")
+    equal((got["damaged"], got["unread"], got["checkpoints"], p.returncode),
+          (0, 1, 3, 1), "stat of what may not be read")
+    # a hint opens no manifest, so nothing is said of this one
+    one_sentence(run("cat", f"{store}:run/22", ok=False, **nobody), "a hint")
     file.chmod(0o644)
     os.chmod(store.parent, 0o700)
 

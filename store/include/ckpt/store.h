@@ -210,6 +210,8 @@ struct ckpt_entry {
 	const char *name;
 	const char *damage;     /* its manifest cannot be read, and why: then
 				   nothing else is known; else NULL */
+	int damage_code;        /* CKPT_ECORRUPT: it is damaged; others: it may
+				   be whole, but cannot be read now */
 	uint8_t uuid[CKPT_UUID_BYTES];
 	uint64_t generation, seq;
 	bool has_step;
@@ -357,7 +359,9 @@ struct ckpt_usage_dtype {
 };
 
 struct ckpt_usage {
-	uint64_t checkpoint_count, damaged_count, tag_count;
+	uint64_t checkpoint_count, tag_count;
+	uint64_t damaged_count;            /* manifests that are damaged */
+	uint64_t unread_count;             /* that cannot be read now */
 	uint64_t pack_count, pack_bytes;   /* files in packs/ */
 	uint64_t unused_pack_count, unused_pack_bytes; /* no manifest's */
 	uint64_t chunk_count;              /* distinct places in use */
