@@ -388,7 +388,8 @@ static int run_place(struct request *r, struct ckpt_err *err)
 		       (uintmax_t)x.files, (uintmax_t)x.bytes);
 	else if (rc == 0 && !r->cli->quiet)
 		printf("exported %s, %s, to '%s'\n",
-		       cli_count(count, x.files, "file"), cli_size(size, x.bytes), r->dest);
+		       cli_count(count, x.files, "file"),
+		       cli_size(size, x.bytes), r->dest);
 	free(x.data);
 	ckv_put(node);
 	ckv_tree_free(tree);

@@ -87,7 +87,8 @@ static void summary(const struct cli *cli, const struct import *m,
 		printf(" (%" PRIu64 " of them tied)", r->alias_count);
 	if (r->file_count > 0)
 		printf(", %s", cli_count(count, r->file_count, "file"));
-	printf(", %s; new in the store: %s in %" PRIu64 " of %s\n", cli_size(all, r->progress.bytes_total),
+	printf(", %s; new in the store: %s in %" PRIu64 " of %s\n",
+	       cli_size(all, r->progress.bytes_total),
 	       cli_size(new, r->progress.bytes_new),
 	       r->progress.chunk_new_count,
 	       cli_count(of, r->progress.chunk_count, "chunk"));

@@ -48,8 +48,8 @@ int cli_head(struct ckv_tree *tree, const char *path, struct ckv_node **out,
 	}
 	if (!first.code)
 		return ckb_err(err, CKPT_EINVAL, "'%s' is a run, and a "
-			       "checkpoint is wanted; ckptfs log lists those of "
-			       "a run, and '%s/latest' is one", path, path);
+			       "checkpoint is wanted; ckptfs log lists those "
+			       "of a run, and '%s/latest' is one", path, path);
 	if (err)
 		*err = first;
 	return first.code;
@@ -70,7 +70,8 @@ int cli_item(struct ckpt_checkpoint *ckpt, const char *name, size_t len,
 		ckv_escape(&folder, it->name, own, true, 0, &cut);
 		if (folder.failed)
 			return ckb_err_nomem(err);
-		if ((folder.len == len && memcmp(folder.data, name, len) == 0) ||
+		if ((folder.len == len &&
+		     memcmp(folder.data, name, len) == 0) ||
 		    (own == len && memcmp(it->name, name, len) == 0)) {
 			*out = it;
 			return 0;

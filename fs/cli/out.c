@@ -3,8 +3,8 @@
  * out.c - tables, JSON, sizes, times and progress.
  *
  * Tables come from libsmartcols, which sizes columns and cuts them on narrow
- * terminals; what is in a cell is made harmless here. Progress goes to stderr, only to a terminal, and only after a
- * second: quick commands stay silent.
+ * terminals; what is in a cell is made harmless here. Progress goes to stderr,
+ * only to a terminal, and only after a second: quick commands stay silent.
  */
 #include <inttypes.h>
 #include <langinfo.h>
