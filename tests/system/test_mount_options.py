@@ -286,7 +286,7 @@ def other_users(store, point, tmp):
         equal(as_nobody(["cat", point / "run/1/model/w.npy"]).stdout,
               (point / "run/1/model/w.npy").read_bytes(), "open to others")
         for option in ([], ["-l"]):
-            p = as_nobody([PROGRAM, "umount", *option, point])
+            p = as_nobody([program, "umount", *option, point])
             check("user 0 mounted it" in one_sentence(p, "another's mount"),
                   p.stderr)
         check(os.path.ismount(point), "it is still there")
