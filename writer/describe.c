@@ -88,7 +88,8 @@ int ckpt_save_item(struct ckpt_save *s, const struct ckpt_item_desc *d,
 		return rc;
 	if (s->item_count >= UINT32_MAX)
 		return ckb_err(err, CKPT_ELIMIT, "too many items");
-	if (!ckb_room(&s->items, s->item_count, &s->item_cap, sizeof(*s->items)))
+	if (!ckb_room(&s->items, s->item_count, &s->item_cap,
+		      sizeof(*s->items)))
 		return ckb_err_nomem(err);
 	struct ckw_item *it = &s->items[s->item_count];
 

@@ -101,7 +101,7 @@ void cli_place_fini(struct cli_place *place);
  * CLI_OK, or the exit code, and it was said. */
 int cli_whole_store(struct cli *cli, int argc, char **argv,
 		    struct cli_place *out);
-/* Was @other, which is to be a path outside any store, exchanged with @place? */
+/* Was @other, to be a path outside any store, exchanged with @place? */
 bool cli_swapped(const char *place, const char *other);
 
 /* Opens the store; "@TAG" at the start of the path becomes the name of the

@@ -215,8 +215,8 @@ const struct cli_command cli_import = {
 	.usage = "[OPTIONS] SOURCE STORE:NAME",
 	.summary = "Make a checkpoint of files of other formats",
 	.help = "SOURCE is a safetensors file, a Hugging Face folder, an .npy "
-		"file, a folder of\n.npy files, or an .npz file. NAME is a path "
-		"such as gpt2/4000.\n\n"
+		"file, a folder of\n.npy files, or an .npz file. NAME is a path"
+		" such as gpt2/4000.\n\n"
 		"      --item NAME  what its tensors are together (model)\n"
 		"      --step N     training step; else NAME's last part gives "
 		"it: 4000, step_4000\n"
@@ -227,7 +227,8 @@ const struct cli_command cli_import = {
 		"shard\n"
 		"      --codec C    how chunks are stored: raw, zstd or auto "
 		"(auto)\n"
-		"      --replace    a checkpoint of this name may be replaced\n",
+		"      --replace    a checkpoint of this name may be "
+		"replaced\n",
 	.run = run_import,
 	.done = "the checkpoint was saved",
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * main.c - the `ckptfs` command: finds the subcommand, and says what went wrong.
+ * main.c - the `ckptfs` command: finds the subcommand, says what went wrong.
  *
  * Called as mount.ckptfs it is mount(8)'s helper: `mount.ckptfs STORE DIR
  * [-o opts]`. Knows nothing of what the commands do.

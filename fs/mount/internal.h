@@ -33,7 +33,7 @@ fuse_ino_t ckm_nodes_learn(struct ckm_nodes *n, struct ckv_node *node,
 void ckm_nodes_forget(struct ckm_nodes *n, fuse_ino_t id, uint64_t count);
 size_t ckm_nodes_count(struct ckm_nodes *n);
 
-/* Every checkpoint that the kernel knows, each node with a reference; malloc'ed,
+/* Every checkpoint that the kernel knows, each with a reference; malloc'ed,
  * NULL when there are none or memory is out. */
 struct ckm_known {
 	fuse_ino_t id;

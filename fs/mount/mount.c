@@ -360,10 +360,11 @@ static int may_mount(const struct ckm_opts *opts, struct ckpt_err *err)
 	bool allowed = false;
 
 	if (access("/dev/fuse", F_OK) != 0)
-		return ckb_err(err, CKPT_EPERM, "cannot mount on '%s': there is "
-			       "no /dev/fuse; load the module with `modprobe "
-			       "fuse`, or give the container the device; `ls`, "
-			       "`cat` and `export` work without it", opts->dir);
+		return ckb_err(err, CKPT_EPERM, "cannot mount on '%s': there "
+			       "is no /dev/fuse; load the module with "
+			       "`modprobe fuse`, or give the container the "
+			       "device; `ls`, `cat` and `export` work "
+			       "without it", opts->dir);
 	if (geteuid() == 0)
 		return 0;
 	if (access("/dev/fuse", R_OK | W_OK) != 0)
@@ -374,8 +375,8 @@ static int may_mount(const struct ckm_opts *opts, struct ckpt_err *err)
 	if (access("/usr/bin/fusermount3", X_OK) != 0 &&
 	    access("/bin/fusermount3", X_OK) != 0 &&
 	    access("/usr/local/bin/fusermount3", X_OK) != 0)
-		return ckb_err(err, CKPT_EPERM, "cannot mount on '%s': there is "
-			       "no fusermount3; install the package fuse3",
+		return ckb_err(err, CKPT_EPERM, "cannot mount on '%s': there "
+			       "is no fusermount3; install the package fuse3",
 			       opts->dir);
 	FILE *f = opts->allow_other ? fopen("/etc/fuse.conf", "re") : NULL;
 

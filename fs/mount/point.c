@@ -55,8 +55,8 @@ int ckm_point_check(const char *store, const char *dir, char **out,
 
 	if (point && ckm_point_minor(point) >= 0)
 		return ckb_err(err, CKPT_EBUSY, "cannot mount on '%s': a "
-			       "ckptfs mount is there; take it down first with: "
-			       "ckptfs umount '%s'", dir, dir);
+			       "ckptfs mount is there; take it down first "
+			       "with: ckptfs umount '%s'", dir, dir);
 	if (!point)
 		return ckb_err_sys(err, errno, "cannot mount on '%s'", dir);
 	if (!home)

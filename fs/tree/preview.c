@@ -137,8 +137,8 @@ static void put_number(struct ckb_buf *b, enum ckpt_dtype dtype,
  * asks for the size of each text. */
 static void put_blanks(struct ckb_buf *b, uint32_t count)
 {
-	static const char blanks[64] =
-		"                                                               ";
+	static const char blanks[64] = "                              "
+				       "                                 ";
 
 	for (; count > 63; count -= 63)
 		ckb_buf_put(b, blanks, 63);

@@ -3,8 +3,8 @@
  * err.c - sentences for failures, and the end of the program for bugs.
  *
  * A message is one line of printable UTF-8 whatever names it quotes: controls,
- * invisible characters and invalid UTF-8 come out as \xNN. It fits its fixed buffer: a long
- * one is cut. No allocation, no state; any thread.
+ * invisible characters and invalid UTF-8 come out as \xNN. It fits its fixed
+ * buffer: a long one is cut. No allocation, no state; any thread.
  */
 #include "base/err.h"
 

@@ -61,7 +61,7 @@ const struct ckb_sys *ckb_sys_real(void);
 
 CKB_MUST int ckb_pread_full(const struct ckb_sys *sys, int fd, void *dst,
 			    size_t len, uint64_t off, const char *what,
-			    struct ckpt_err *err); /* early end: CKPT_ECORRUPT */
+			    struct ckpt_err *err); /* early: CKPT_ECORRUPT */
 CKB_MUST int ckb_pwrite_full(const struct ckb_sys *sys, int fd,
 			     const void *src, size_t len, uint64_t off,
 			     const char *what, struct ckpt_err *err);

@@ -25,8 +25,9 @@
 #define BUSY_MS 5000
 
 static const char *const statements[CKQ_STMT_COUNT] = {
-	[CKQ_FIND] = "SELECT p.uuid, c.off, c.stored_len, c.raw_len, c.head_len, c.codec "
-	"FROM chunk c JOIN pack p ON p.id = c.pack WHERE c.digest=?",
+	[CKQ_FIND] = "SELECT p.uuid, c.off, c.stored_len, c.raw_len, "
+		     "c.head_len, c.codec FROM chunk c JOIN pack p "
+		     "ON p.id = c.pack WHERE c.digest=?",
 	[CKQ_PUT_PACK] = "INSERT OR IGNORE INTO pack(uuid) VALUES(?)",
 	[CKQ_PACK_ID] = "SELECT id FROM pack WHERE uuid=?",
 	[CKQ_PUT] = "INSERT OR REPLACE INTO chunk VALUES(?,?,?,?,?,?,?)",
@@ -475,15 +476,16 @@ int ckq_index_pack_id(struct ckq_index *ix, const uint8_t uuid[16],
 
 	if (ix->last_pack_id == 0 ||
 	    memcmp(ix->last_pack, uuid, CKPT_UUID_BYTES) != 0) {
-		sqlite3_bind_blob(ix->stmt[CKQ_PUT_PACK], 1, uuid, CKPT_UUID_BYTES,
-				  SQLITE_STATIC);
+		sqlite3_bind_blob(ix->stmt[CKQ_PUT_PACK], 1, uuid,
+				  CKPT_UUID_BYTES, SQLITE_STATIC);
 		int rc = ckq_index_step(ix, ix->stmt[CKQ_PUT_PACK], err);
 
 		if (rc < 0)
 			return rc;
 		sqlite3_bind_blob(get, 1, uuid, CKPT_UUID_BYTES,
 				  SQLITE_STATIC);
-		rc = sqlite3_step(get) == SQLITE_ROW ? 0 : ckq_index_failed(ix, err);
+		rc = sqlite3_step(get) == SQLITE_ROW
+			     ? 0 : ckq_index_failed(ix, err);
 		ix->last_pack_id = rc == 0 ? sqlite3_column_int64(get, 0) : 0;
 		sqlite3_reset(get);
 		if (rc < 0)

@@ -82,7 +82,8 @@ struct ckq_use {
 /*
  * In a transaction. Put @row in and count what it uses; one of the same name
  * and file is left as it is. Drop the one called @name, which used @uses.
- * Another file under @name, or a @count of CKQ_USES_UNKNOWN, makes the counts inexact.
+ * Another file under @name, or a @count of CKQ_USES_UNKNOWN, makes the counts
+ * inexact.
  */
 CKB_MUST int ckq_index_list_put(struct ckq_index *ix,
 				const struct ckq_row *row,

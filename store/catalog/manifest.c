@@ -399,11 +399,11 @@ int ckq_manifest_chunks(struct ckq_manifest *m, uint64_t id,
 			struct ckb_buf *out, struct ckpt_err *err)
 {
 	pthread_mutex_lock(&m->lock);
-	int rc = m->chunks ? 0
-			   : ckq_manifest_prepare(m, "SELECT chunks FROM tensor "
-						  "WHERE id=?", &m->chunks,
-						  err);
+	int rc = 0;
 
+	if (!m->chunks)
+		rc = ckq_manifest_prepare(m, "SELECT chunks FROM tensor "
+					  "WHERE id=?", &m->chunks, err);
 	if (rc == 0)
 		rc = read_blob(m, m->chunks, id, out, err);
 

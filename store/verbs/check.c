@@ -358,7 +358,8 @@ static int gather(struct cks_check *k, const char *name)
 		qsort(k->demands, k->demand_count, sizeof(*k->demands),
 		      cks_demand_order);
 	for (size_t i = 0; i < k->demand_count; i++)
-		if (i == 0 || cks_demand_order(&k->demands[i - 1], &k->demands[i]) != 0)
+		if (i == 0 || cks_demand_order(&k->demands[i - 1],
+					       &k->demands[i]) != 0)
 			k->total += k->demands[i].stored_len;
 	return rc;
 }

@@ -156,7 +156,8 @@ static int check_demands(struct cks_check *k, struct ckc_pack *p,
 		int rc = check_record(k, p, d[i].off, d[i].head_len, &d[i],
 				      has_trailer, &why);
 
-		for (same = i + 1; same < n && cks_demand_order(&d[i], &d[same]) == 0;)
+		for (same = i + 1;
+		     same < n && cks_demand_order(&d[i], &d[same]) == 0;)
 			same++;
 		progress(k, d[i].stored_len, reads_cells(k));
 		if (rc == 0)

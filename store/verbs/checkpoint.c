@@ -170,7 +170,8 @@ static int take_item(void *ctx, uint64_t id, const char *name,
 	struct ckpt_checkpoint *c = ctx;
 
 	(void)id;
-	if (!ckb_room(&c->items, c->item_count, &c->item_cap, sizeof(*c->items)))
+	if (!ckb_room(&c->items, c->item_count, &c->item_cap,
+		      sizeof(*c->items)))
 		return ckb_err_nomem(c->err);
 	struct ckpt_item_info *it = &c->items[c->item_count];
 
@@ -191,7 +192,8 @@ static int take_pack(void *ctx, uint64_t id, const uint8_t uuid[16])
 	struct ckpt_checkpoint *c = ctx;
 
 	(void)id;
-	if (!ckb_room(&c->packs, c->pack_count, &c->pack_cap, sizeof(*c->packs)))
+	if (!ckb_room(&c->packs, c->pack_count, &c->pack_cap,
+		      sizeof(*c->packs)))
 		return ckb_err_nomem(c->err);
 	memcpy(c->packs[c->pack_count++], uuid, CKPT_UUID_BYTES);
 	return 0;

@@ -4,8 +4,8 @@
  *
  * A chunk counts once for each place in a pack that a manifest names: two
  * equal chunks in two places, as two saves at once may leave them, are stored
- * twice and said to be duplicates. A manifest that is damaged, or cannot be read
- * now, is counted as such and left out: its packs then seem to be unused.
+ * twice and said to be duplicates. A manifest that is damaged, or cannot be
+ * read now, is counted as such and left out: its packs then seem to be unused.
  *
  * Memory: about 128 bytes for each distinct chunk. No state; any thread.
  */

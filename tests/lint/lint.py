@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of the house that a compiler does not check.
 
-layers and vendor headers by #include; function and file sizes; every S-number
-of the promises cited; SPDX lines; every source is built; paths in the documents
-exist; every command has a man page, which mandoc finds well made; commands and
-options named in documents and man pages are in the command's help, and the
-help's options are in its man page; tests/cases.tsv (cases.py).
+layers and vendor headers by #include; sizes of functions, files and lines;
+every S-number of the promises cited; SPDX lines; every source is built; paths
+in the documents exist; every command has a man page, which mandoc finds well
+made; commands and options named in documents and man pages are in the command's
+help, and the help's options are in its man page; tests/cases.tsv (cases.py).
 """
 import pathlib
 import re
@@ -38,7 +38,7 @@ OWNERS = {
     "zip.h": {"writer/import/npz.c"},
     "libsmartcols.h": {"fs/cli"}, "mpi.h": set(), "cuda": set(),
 }
-FUNCTION_LINES, FILE_LINES = 70, 900
+FUNCTION_LINES, FILE_LINES, COLUMNS = 70, 900, 80
 found = []
 
 
@@ -99,6 +99,9 @@ def sizes(path):
     for n, line in enumerate(lines, 1):
         if re.search(r"\b(TODO|FIXME|XXX)\b", line):
             say(path, n, "an open promise")
+        wide = len(line.expandtabs(8))
+        if wide > COLUMNS and "tests" not in path.parts:
+            say(path, n, f"{wide} columns; at most {COLUMNS}")
 
 
 def built(path):

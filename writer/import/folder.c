@@ -107,7 +107,8 @@ static void take_shard(struct folder *d, struct ckw_file *f)
 
 static int by_file(const void *a, const void *b)
 {
-	const struct ckx_hf_entry *x = *(void *const *)a, *y = *(void *const *)b;
+	const struct ckx_hf_entry *x = *(void *const *)a;
+	const struct ckx_hf_entry *y = *(void *const *)b;
 
 	return ckx_name_compare(x->file, x->file_len, y->file, y->file_len);
 }

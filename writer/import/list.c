@@ -24,7 +24,7 @@
 struct walk {
 	struct ckw_import *im;
 	struct ckw_files *files;
-	char **folders;          /* below the top, to be listed; "" is the top */
+	char **folders;          /* below the top, to be listed; "": the top */
 	size_t folder_count, folder_cap;
 	const char *folder;      /* the one being listed */
 	struct ckpt_err *err;

@@ -30,7 +30,7 @@ enum ckpt_code {
 	CKPT_EIO = -4,       /* the operating system could not read or write */
 	CKPT_ECORRUPT = -5,  /* bytes were read, and they are wrong */
 	CKPT_EFORMAT = -6,   /* foreign input breaks its own format's rules */
-	CKPT_EVERSION = -7,  /* made by a newer ckptfs; this one must not touch */
+	CKPT_EVERSION = -7,  /* made by a newer ckptfs: not for this one */
 	CKPT_ENOMEM = -8,    /* out of memory */
 	CKPT_ENOSPC = -9,    /* out of disk space or quota */
 	CKPT_ELIMIT = -10,   /* over a bound of limits.h */
@@ -39,7 +39,7 @@ enum ckpt_code {
 	CKPT_ESTATE = -13,   /* the call came at the wrong time */
 	CKPT_ECANCELED = -14, /* the caller cancelled it */
 	CKPT_EPEER = -15,    /* another rank failed */
-	CKPT_EUNSURE = -16,  /* published and visible; durability unknown (S3) */
+	CKPT_EUNSURE = -16,  /* published, visible; durability unknown (S3) */
 	CKPT_ESTALE = -17,   /* removed or replaced since it was opened */
 };
 

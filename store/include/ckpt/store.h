@@ -25,7 +25,7 @@ struct ckpt_checkpoint;
 #define CKPT_DIGEST_BYTES 32 /* SHA-256 */
 
 enum ckpt_store_flag {
-	CKPT_STORE_READONLY = 1u << 0, /* write nothing, not even damage marks */
+	CKPT_STORE_READONLY = 1u << 0, /* write nothing, nor damage marks */
 };
 
 struct ckpt_store_opts {
@@ -83,7 +83,7 @@ struct ckpt_checkpoint_info {
 enum ckpt_item_kind {
 	CKPT_ITEM_TENSORS = 1, /* a tree of tensors */
 	CKPT_ITEM_FILES = 2,   /* opaque files */
-	CKPT_ITEM_ORIGIN = 3,  /* what import keeps of the original; not shown */
+	CKPT_ITEM_ORIGIN = 3,  /* what import keeps of originals; not shown */
 };
 
 /** One checkpointable. */

@@ -135,11 +135,11 @@ struct ckpt_save_desc {
 				  ckpt, iteration, iter or epoch, then '-',
 				  '_', '=' or nothing, and a number */
 	uint64_t step;
-	const uint8_t *attempt; /* 16 random bytes all ranks share; NULL: solo */
+	const uint8_t *attempt; /* 16 random bytes of all ranks; NULL: solo */
 	const char *metadata;  /* JSON object or NULL */
 	const char *metrics;   /* JSON object or NULL */
 	const char *parent;    /* checkpoint this one follows, or NULL */
-	const char *program;   /* who saves, for people; NULL: "libckpt X.Y.Z" */
+	const char *program;   /* who saves, for people; NULL: libckpt X.Y.Z */
 	bool replace;          /* a checkpoint of this name may be replaced */
 };
 
