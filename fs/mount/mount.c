@@ -6,7 +6,8 @@
  * exists; the child does everything and reports through a pipe: one byte when
  * INIT has come (from then on the mount answers), or its error. So `mount`
  * returns 0 only for a mount that works. SIGTERM, SIGINT and SIGHUP end the
- * loop, and the mount is taken down on every way out.
+ * loop, and the mount is taken down on every way out, but never another that
+ * came on top of it or in its place.
  *
  * Notes go to stderr in the foreground, else to syslog, at most LOG_BURST a
  * minute, so that a scan over a damaged store does not flood the log.
@@ -36,6 +37,7 @@
 struct daemon {
 	const struct ckm_opts *opts;
 	char *point;            /* real path of the mount point */
+	int minor;              /* device minor of our mount; -1: unknown */
 	int report_fd;          /* to the waiting parent; -1: none */
 	struct ckm_fs fs;
 	struct fuse_session *session;
@@ -170,7 +172,16 @@ static int session_open(struct daemon *d, struct ckpt_err *err)
 			       "refused%s%s; `ls`, `cat` and `export` work "
 			       "without a mount", d->opts->dir,
 			       fuse_said[0] ? ": " : "", fuse_said);
+	d->minor = ckm_point_minor(d->point);
 	return 0;
+}
+
+/* What is at the point now may be somebody else's mount, on top of ours or in
+ * its place after `umount -l`: then ours ends with its descriptor alone. */
+static void session_unmount(struct daemon *d)
+{
+	if (ckm_point_minor(d->point) == d->minor)
+		fuse_session_unmount(d->session);
 }
 
 static int session_loop(struct daemon *d, struct ckpt_err *err)
@@ -262,7 +273,7 @@ static int serve(struct daemon *d, struct ckpt_err *err)
 	ckm_sweep_ask_stop(d->sweep);
 	if (d->session) {
 		/* closes the connection: whoever waits for it is let go */
-		fuse_session_unmount(d->session);
+		session_unmount(d);
 		ckm_sweep_free(d->sweep);
 		fuse_remove_signal_handlers(d->session);
 		fuse_session_destroy(d->session);
@@ -398,7 +409,7 @@ int ckm_mount(const struct ckm_opts *opts, struct ckpt_err *err)
 {
 	CKB_FREE char *store = realpath(opts->store, NULL);
 	struct ckm_opts mine = *opts;
-	struct daemon d = { .opts = &mine, .report_fd = -1 };
+	struct daemon d = { .opts = &mine, .minor = -1, .report_fd = -1 };
 
 	if (!store)
 		return ckb_err_sys(err, errno, "cannot find store '%s'",

@@ -90,6 +90,32 @@ def ends_under_open_files(store, point):
     check(not os.path.ismount(point), "and unmounts")
 
 
+def ends_alone(store, point):
+    """SIGTERM takes down the daemon's own mount, not one that came in its
+    place or on top of it."""
+    run("mount", store, point)
+    first = status(point)["pid"]
+    with subprocess.Popen(["sleep", "60"], cwd=point / "run") as user:
+        run("umount", "-l", point)
+        run("mount", store, point)
+        second = status(point)["pid"]
+        os.kill(first, signal.SIGTERM)
+        check(wait_for(lambda: ended(first)), "the detached one ends")
+        check(os.path.ismount(point) and not ended(second),
+              "the mount in its place is left")
+        equal(status(point)["pid"], second, "and answers")
+        user.kill()
+    if os.geteuid() == 0:
+        tool("mount", "-t", "tmpfs", "none", point)
+        (point / "mine").write_text("kept")
+        os.kill(second, signal.SIGTERM)
+        check(wait_for(lambda: ended(second)), "the covered one ends")
+        equal((point / "mine").read_text(), "kept", "what is on top is left")
+        tool("umount", point)
+    run("umount", point)
+    check(not os.path.ismount(point), "the dead one is cleared")
+
+
 def busy_and_dead(store, point):
     run("mount", store, point)
     held = open(point / "README.txt")
@@ -137,6 +163,7 @@ def main():
         foreground(store, tmp / "m")
         keeps_to_itself(store, tmp / "m")
         ends_under_open_files(store, tmp / "m")
+        ends_alone(store, tmp / "m")
         busy_and_dead(store, tmp / "m")
         new_ones_appear(store, tmp, tmp / "m")
     done()
