@@ -22,7 +22,7 @@ static size_t distance(const char *name, const char *there)
 	size_t len = strlen(name);
 
 	/* the name without its suffix, or the start of a folder's name */
-	if (len > 0 && there[len] != '\0' && strncmp(name, there, len) == 0)
+	if (len > 0 && strncmp(name, there, len) == 0 && there[len] != '\0')
 		return 1;
 	return ckb_edits(name, len, there, strlen(there), len / 3 + 1);
 }

@@ -530,6 +530,30 @@ static void resolve_says_what_is_there(void **state)
 	}
 }
 
+/* No byte behind a name that is there is looked at: ASan sees it. */
+static void resolve_bears_typos_of_any_length(void **state)
+{
+	static const char *const in[] = { "", "run/", "run/4000/" };
+	struct fix *f = *state;
+	char path[300], want[300];
+
+	save_one(f, "run/4000", 1, 3, false);
+	for (size_t i = 0; i < CKB_ARRAY_LEN(in); i++)
+		for (int len = 1; len <= 255; len++) {
+			struct ckpt_err err = { 0 };
+			struct ckv_node *n;
+			char *end = stpcpy(path, in[i]);
+
+			memset(end, 'a', (size_t)len);
+			end[len] = '\0';
+			snprintf(want, sizeof(want), "no '%.60s", end);
+			assert_code(ckv_resolve(f->tree, path, &n, &err),
+				    CKPT_ENOENT);
+			assert_says(err, want);
+			assert_null(strstr(err.message, "there is"));
+		}
+}
+
 /* ---- checkpoint.json ---- */
 
 static void checkpoint_json_has_its_keys_in_order(void **state)
@@ -734,6 +758,7 @@ int main(void)
 		WITH(removed_ones_are_not_found_but_read),
 		WITH(damaged_manifests_are_listed_and_refused),
 		WITH(resolve_says_what_is_there),
+		WITH(resolve_bears_typos_of_any_length),
 		WITH(checkpoint_json_has_its_keys_in_order),
 		WITH(many_threads_share_a_tree),
 		cmocka_unit_test(a_hundred_thousand_tensors_are_no_burden),
