@@ -40,8 +40,8 @@ static void drop_entries(struct ckm_sweep *s, const struct ckm_known *k)
 {
 	struct ckv_list *l = NULL;
 
-	/* one that was never opened has none, and is not opened for it */
-	if (ckv_list_new(k->node, &l, NULL) < 0)
+	/* one that is not open is not opened for it */
+	if (ckv_list_open(k->node, &l, NULL) < 0)
 		return;
 	for (size_t i = 0; i < ckv_list_count(l); i++) {
 		const char *name = ckv_list_name(l, i);

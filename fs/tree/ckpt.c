@@ -80,9 +80,16 @@ static size_t image_size(const struct ckv_image *m)
 	return bytes;
 }
 
-/* The name was opened: was it the file that @c stands for? */
-static int prove(struct ckv_tree *tree, const struct ckv_ckpt *c,
-		 const struct ckpt_checkpoint_info *i, struct ckpt_err *err)
+static int err_replaced(const struct ckv_ckpt *c, struct ckpt_err *err)
+{
+	return ckb_err(err, CKPT_ESTALE, "checkpoint '%s' was replaced while "
+		       "it was looked at", c->name);
+}
+
+/* Is the file of its name the one that @c stands for? CKPT_ESTALE: another.
+ * CKPT_ENOENT: none. */
+static int same_file(struct ckv_tree *tree, const struct ckv_ckpt *c,
+		     struct ckpt_err *err)
 {
 	struct stat st = { 0 };
 	bool is_run = false;
@@ -92,20 +99,29 @@ static int prove(struct ckv_tree *tree, const struct ckv_ckpt *c,
 		return rc;
 	struct ckv_id id = ckv_id(&st);
 
-	if (is_run || !ckv_id_same(&id, &c->id) ||
-	    (c->has_uuid && (memcmp(i->uuid, c->uuid, sizeof(c->uuid)) != 0 ||
-			     i->generation != c->generation)))
-		return ckb_err(err, CKPT_ESTALE, "checkpoint '%s' was replaced "
-			       "while it was looked at", c->name);
-	return 0;
+	return is_run || !ckv_id_same(&id, &c->id) ? err_replaced(c, err) : 0;
+}
+
+/* The name was opened: was it the file that @c stands for? */
+static int prove(struct ckv_tree *tree, const struct ckv_ckpt *c,
+		 const struct ckpt_checkpoint_info *i, struct ckpt_err *err)
+{
+	if (c->has_uuid && (memcmp(i->uuid, c->uuid, sizeof(c->uuid)) != 0 ||
+			    i->generation != c->generation))
+		return err_replaced(c, err);
+	return same_file(tree, c, err);
 }
 
 static int open_image(struct ckv_tree *tree, struct ckv_ckpt *c,
 		      struct ckv_image *m, struct ckpt_err *err)
 {
 	struct ckpt_err why = { 0 };
-	int rc = ckpt_checkpoint_open(tree->store, c->name, &m->ckpt, &why);
+	/* before all its names are read: most often it shows there */
+	int rc = same_file(tree, c, &why);
 
+	if (rc == 0)
+		rc = ckpt_checkpoint_open(tree->store, c->name, &m->ckpt,
+					  &why);
 	if (rc < 0 && ckv_images_spare(tree, &why))
 		rc = ckpt_checkpoint_open(tree->store, c->name, &m->ckpt,
 					  &why);
@@ -284,6 +300,17 @@ int ckv_image_get(struct ckv_tree *tree, struct ckv_ckpt *c,
 	if (rc == 0)
 		*out = m;
 	return rc;
+}
+
+struct ckv_image *ckv_image_peek(struct ckv_tree *tree, struct ckv_ckpt *c)
+{
+	pthread_mutex_lock(&tree->lock);
+	struct ckv_image *m = c->image;
+
+	if (m)
+		m->uses++;
+	pthread_mutex_unlock(&tree->lock);
+	return m;
 }
 
 void ckv_image_put(struct ckv_tree *tree, struct ckv_image *m)

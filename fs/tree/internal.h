@@ -238,6 +238,8 @@ void ckv_ckpts_fini(struct ckv_tree *tree);
 CKB_MUST int ckv_image_get(struct ckv_tree *tree, struct ckv_ckpt *c,
 			   struct ckv_image **out, struct ckpt_err *err);
 void ckv_image_put(struct ckv_tree *tree, struct ckv_image *image);
+/* The same if it is open already, else NULL; no use that keeps it longer. */
+struct ckv_image *ckv_image_peek(struct ckv_tree *tree, struct ckv_ckpt *c);
 /* @tensor was read: its chunk list now takes memory. */
 void ckv_image_count(struct ckv_tree *tree, struct ckv_image *image,
 		     const struct ckpt_tensor_info *tensor);

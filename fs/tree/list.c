@@ -198,25 +198,41 @@ static int by_name(const void *a, const void *b, void *names)
 		      (const char *)names + ((const struct entry *)b)->name);
 }
 
+static int list_image(struct ckv_list *l)
+{
+	int rc = list_inner(l);
+
+	ckv_image_put(l->dir->tree, l->image);
+	l->image = NULL;
+	return rc;
+}
+
 static int fill(struct ckv_list *l)
 {
 	struct ckv_node *dir = l->dir;
-	int rc;
 
 	if (dir->kind == CKV_ROOT || dir->kind == CKV_RUN)
 		return list_run(l);
 	if (dir->kind != CKV_CHECKPOINT && dir->kind != CKV_FOLDER)
 		return ckb_err(l->err, CKPT_EINVAL, "this is no folder");
-	rc = ckv_image_get(dir->tree, dir->ckpt, &l->image, l->err);
-	if (rc == 0)
-		rc = list_inner(l);
-	ckv_image_put(dir->tree, l->image);
-	l->image = NULL;
-	return rc;
+	int rc = ckv_image_get(dir->tree, dir->ckpt, &l->image, l->err);
+
+	return rc == 0 ? list_image(l) : rc;
 }
 
-int ckv_list_new(struct ckv_node *dir, struct ckv_list **out,
-		 struct ckpt_err *err)
+static int fill_open(struct ckv_list *l)
+{
+	struct ckv_node *dir = l->dir;
+
+	CKB_REQUIRE(dir->kind == CKV_CHECKPOINT || dir->kind == CKV_FOLDER);
+	l->image = ckv_image_peek(dir->tree, dir->ckpt);
+	return l->image ? list_image(l)
+			: ckb_err(l->err, CKPT_ESTALE, "checkpoint '%s' is "
+				  "not open", dir->ckpt->name);
+}
+
+static int list_new(struct ckv_node *dir, int (*how)(struct ckv_list *l),
+		    struct ckv_list **out, struct ckpt_err *err)
 {
 	struct ckv_list *l = calloc(1, sizeof(*l));
 	int rc;
@@ -226,7 +242,7 @@ int ckv_list_new(struct ckv_node *dir, struct ckv_list **out,
 		return ckb_err_nomem(err);
 	l->dir = ckv_ref(dir);
 	l->err = err;
-	rc = fill(l);
+	rc = how(l);
 	l->err = NULL;
 	if (rc < 0) {
 		ckv_list_free(l);
@@ -237,6 +253,18 @@ int ckv_list_new(struct ckv_node *dir, struct ckv_list **out,
 			l->names.data);
 	*out = l;
 	return 0;
+}
+
+int ckv_list_new(struct ckv_node *dir, struct ckv_list **out,
+		 struct ckpt_err *err)
+{
+	return list_new(dir, fill, out, err);
+}
+
+int ckv_list_open(struct ckv_node *dir, struct ckv_list **out,
+		  struct ckpt_err *err)
+{
+	return list_new(dir, fill_open, out, err);
 }
 
 void ckv_list_free(struct ckv_list *l)

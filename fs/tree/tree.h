@@ -119,6 +119,10 @@ void ckv_release(struct ckv_node *node);
 struct ckv_list;
 CKB_MUST int ckv_list_new(struct ckv_node *dir, struct ckv_list **out,
 			  struct ckpt_err *err);
+/* The same of a folder in a checkpoint that is open already, else CKPT_ESTALE:
+ * for who tidies up. Nothing is opened for it, nor kept longer. */
+CKB_MUST int ckv_list_open(struct ckv_node *dir, struct ckv_list **out,
+			   struct ckpt_err *err);
 void ckv_list_free(struct ckv_list *list);
 size_t ckv_list_count(const struct ckv_list *list);
 const char *ckv_list_name(const struct ckv_list *list, size_t index);

@@ -13,7 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fault_sys.h"
 #include "mkstore.h"
+#include "verbs/store.h"
 
 #define MANY 9
 
@@ -168,6 +170,47 @@ static void evicted_and_replaced_is_stale(void **state)
 	ckv_put(gone);
 	ckv_put(folder);
 	ckv_put(top);
+}
+
+/* Its file shows it: no manifest is read to say so, however often it is asked
+ * for. And who tidies up opens nothing, and keeps nothing longer. */
+static void replaced_is_stale_without_a_read(void **state)
+{
+	struct fix *f = *state, g = *f;
+	struct ckpt_err err = { 0 };
+	struct fault_sys sys;
+	struct ckv_inside in;
+	struct ckv_list *l;
+
+	save_many(f);
+	fault_init(&sys);
+	assert_ok(cks_store_open_sys(&sys.sys, f->path, NULL, &g.store, &err));
+	assert_ok(ckv_tree_new(g.store, &g.tree, &err));
+	g.tree->image_max = 2;
+	struct ckv_node *c0 = at(&g, "run/0"), *c1 = at(&g, "run/1");
+
+	save_one(f, "run/0", 0xbb, 100, true);
+	int opens = atomic_load(&sys.made[FAULT_OPEN]);
+
+	for (int i = 0; i < 3; i++) {
+		assert_code(ckv_inside_get(c0, &in, &err), CKPT_ESTALE);
+		assert_says(err, "'run/0' was replaced");
+		assert_code(ckv_list_open(c1, &l, &err), CKPT_ESTALE);
+		assert_null(l);
+	}
+	assert_int_equal(atomic_load(&sys.made[FAULT_OPEN]), opens);
+	ckv_put(tensor_at(&g, 1));
+	ckv_put(tensor_at(&g, 2));
+	assert_ok(ckv_list_open(c1, &l, &err));
+	assert_int_equal(ckv_list_count(l), 2);
+	assert_string_equal(ckv_list_name(l, 1), "model");
+	ckv_list_free(l);
+	ckv_put(tensor_at(&g, 3)); /* 1 was used longest ago all the same */
+	assert_code(ckv_list_open(c1, &l, &err), CKPT_ESTALE);
+	ckv_put(c0);
+	ckv_put(c1);
+	ckv_tree_free(g.tree);
+	ckpt_store_close(g.store);
 }
 
 /* The same inode, size and time, and another uuid: nobody may take it for the
@@ -432,6 +475,7 @@ int main(void)
 		WITH(few_images_are_kept),
 		WITH(nodes_keep_nothing_open),
 		WITH(evicted_and_replaced_is_stale),
+		WITH(replaced_is_stale_without_a_read),
 		WITH(another_uuid_is_another_checkpoint),
 		WITH(a_held_file_reads_on),
 		WITH(held_files_are_bounded_too),
