@@ -235,7 +235,7 @@ def options(store, tmp):
     equal((got["tensors"], got["files"], len(got["notes"])), (1, 2, 2),
           f"--json: {got}")
     p = run("import", "--replace", tmp / "d", f"{store}:d")
-    check(b"1 tensors, 2 files" in p.stdout and b"note: " in p.stdout and
+    check(b"1 tensor, 2 files" in p.stdout and b"note: " in p.stdout and
           b"'.git' was passed over" in p.stdout, f"summary: {p.stdout}")
 
 

@@ -19,7 +19,7 @@ def by_cat(store, name, rows):
     for tensor, dtype, shape, nbytes, want in rows:
         if "\0" in tensor or len(tensor.encode()) > 100000:
             continue  # no argument can carry it
-        p = run("cat", "--tensor", tensor, f"{store}:{name}")
+        p = run("cat", f"--tensor={tensor}", f"{store}:{name}")
         equal(sha(p.stdout), want, f"cat {name} {tensor!r:.60}")
 
 
