@@ -6,6 +6,7 @@
 #define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 #include "mount/mount.h"
@@ -157,11 +158,17 @@ void ckm_point_readahead(const char *dir);
 /* ---- sweep.c ---- */
 struct ckm_sweep;
 
-/* Start the thread; @point and the rest outlive it. */
+/* Wakes the loop, and the thread; its handler does nothing. */
+#define CKM_WAKE SIGUSR1
+
+/* Start the thread; @point and the rest outlive it. The calling thread is to
+ * run the session's loop: one of @stops, which every thread blocks, ends that.
+ */
 CKB_MUST int ckm_sweep_start(struct ckm_fs *fs, struct fuse_session *session,
-			     const char *point, struct ckm_sweep **out,
-			     struct ckpt_err *err);
-/* It is to end; it may be waiting for the mount. */
+			     const char *point, const sigset_t *stops,
+			     struct ckm_sweep **out, struct ckpt_err *err);
+/* The loop has ended, and so must the thread; it may be waiting for the mount.
+ */
 void ckm_sweep_ask_stop(struct ckm_sweep *s);
 /* Wait for its end: the mount was taken down, or answers. */
 void ckm_sweep_free(struct ckm_sweep *s);

@@ -6,7 +6,7 @@
  * exists; the child does everything and reports through a pipe: one byte when
  * INIT has come (from then on the mount answers), or its error. So `mount`
  * returns 0 only for a mount that works. SIGTERM, SIGINT and SIGHUP end the
- * loop, and the mount is taken down on every way out, but never another that
+ * loop (sweep.c takes them), and the mount is taken down on every way out, but never another that
  * came on top of it or in its place.
  *
  * Notes go to stderr in the foreground, else to syslog, at most LOG_BURST a
@@ -42,6 +42,8 @@ struct daemon {
 	struct ckm_fs fs;
 	struct fuse_session *session;
 	struct ckm_sweep *sweep;
+	sigset_t stops;         /* signals that end it */
+	sigset_t mask;          /* as it was before these were blocked */
 };
 
 /* ---- notes ---- */
@@ -125,6 +127,38 @@ static void fuse_says(enum fuse_log_level level, const char *fmt, va_list ap)
 			text);
 }
 
+static void nothing(int signal)
+{
+	(void)signal;
+}
+
+/* From here on they wait for the sweep's thread. One that was ignored when the
+ * program began stays so (nohup). */
+static void signals_hold(struct daemon *d)
+{
+	static const int stops[] = { SIGTERM, SIGINT, SIGHUP };
+	struct sigaction wake = { .sa_handler = nothing }, before;
+
+	sigemptyset(&d->stops);
+	for (size_t i = 0; i < CKB_ARRAY_LEN(stops); i++)
+		if (sigaction(stops[i], NULL, &before) == 0 &&
+		    before.sa_handler != SIG_IGN)
+			sigaddset(&d->stops, stops[i]);
+	pthread_sigmask(SIG_BLOCK, &d->stops, &d->mask);
+	sigaction(CKM_WAKE, &wake, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* A second one while it ended asked for no more than that. */
+static void signals_release(struct daemon *d)
+{
+	const struct timespec now = { 0 };
+
+	while (sigtimedwait(&d->stops, NULL, &now) > 0)
+		;
+	pthread_sigmask(SIG_SETMASK, &d->mask, NULL);
+}
+
 /* fsname ends at a comma in a mount option: escape it and the backslash. */
 static char *mount_options(const struct ckm_opts *opts)
 {
@@ -163,10 +197,7 @@ static int session_open(struct daemon *d, struct ckpt_err *err)
 		return ckb_err(err, CKPT_EIO, "cannot mount on '%s': libfuse "
 			       "refused the options: %s", d->opts->dir,
 			       fuse_said);
-	if (fuse_set_signal_handlers(d->session) != 0)
-		return ckb_err(err, CKPT_EIO,
-			       "cannot mount on '%s': no signal handlers",
-			       d->opts->dir);
+	signals_hold(d);
 	if (fuse_session_mount(d->session, d->point) != 0)
 		return ckb_err(err, CKPT_EPERM, "cannot mount on '%s': FUSE "
 			       "refused%s%s; `ls`, `cat` and `export` work "
@@ -197,7 +228,6 @@ static int session_loop(struct daemon *d, struct ckpt_err *err)
 	notes.serving = true;
 	rc = fuse_session_loop_mt(d->session, cfg);
 	fuse_loop_cfg_destroy(cfg);
-	/* a positive number is the signal that ended it: a clean stop */
 	return rc < 0 ? ckb_err_sys(err, -rc, "serving '%s' ended",
 				    d->opts->dir) : 0;
 }
@@ -262,20 +292,20 @@ static int serve(struct daemon *d, struct ckpt_err *err)
 		/* only now: systemd's automount lets its own group by */
 		if (!d->opts->foreground)
 			setsid();
-		rc = ckm_sweep_start(&d->fs, d->session, d->point, &d->sweep,
-				     err);
+		rc = ckm_sweep_start(&d->fs, d->session, d->point, &d->stops,
+				     &d->sweep, err);
 	}
 	if (rc == 0) {
 		rc = session_loop(d, err);
+		ckm_sweep_ask_stop(d->sweep);
 		if (d->opts->foreground)
 			ckm_notify("STOPPING=1");
 	}
-	ckm_sweep_ask_stop(d->sweep);
 	if (d->session) {
 		/* closes the connection: whoever waits for it is let go */
 		session_unmount(d);
 		ckm_sweep_free(d->sweep);
-		fuse_remove_signal_handlers(d->session);
+		signals_release(d);
 		fuse_session_destroy(d->session);
 	}
 	fs_close(d);

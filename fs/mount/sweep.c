@@ -9,9 +9,13 @@
  * as anybody might. What was open at that moment is out of reach of any path
  * afterwards: there the kernel is told to drop the entries of the folder.
  *
- * The thread serves no request and holds no lock while it asks; a look-up can
- * be killed, and ends when the connection does. Entries are only ever dropped
- * in folders of checkpoints that are gone, never in one that lives.
+ * It serves no request and holds no lock of ours, but while it tells the kernel
+ * to drop an entry it holds the device open and waits for the folder's lock,
+ * which a look-up that is not answered yet may have: were the requests answered
+ * no more by then, neither would ever end. So the stop signals are this
+ * thread's: it takes them between two of its calls only, and lets the loop end,
+ * while whatever it asked before was answered. A loop that ends by itself has
+ * lost its connection, and then nobody waits.
  */
 #include "mount/internal.h"
 
@@ -30,11 +34,26 @@ struct ckm_sweep {
 	struct ckm_fs *fs;
 	struct fuse_session *session;
 	const char *point;
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	bool stop;              /* guard: lock */
+	pthread_t thread, loop; /* loop: who serves the session */
+	sigset_t stops;         /* CKM_WAKE among them */
+	bool stop;              /* the thread's own */
+	atomic_bool ended;      /* the loop has; relaxed, CKM_WAKE follows */
 };
+
+/* Is it time to end? A signal is waited for so long. */
+static bool stopped(struct ckm_sweep *s, struct timespec wait)
+{
+	int sig = s->stop ? 0 : sigtimedwait(&s->stops, NULL, &wait);
+
+	s->stop = s->stop || (sig > 0 && sig != CKM_WAKE) ||
+		  atomic_load_explicit(&s->ended, memory_order_relaxed);
+	return s->stop;
+}
+
+static bool stopped_now(struct ckm_sweep *s)
+{
+	return stopped(s, (struct timespec){ 0 });
+}
 
 static void drop_entries(struct ckm_sweep *s, const struct ckm_known *k)
 {
@@ -43,7 +62,7 @@ static void drop_entries(struct ckm_sweep *s, const struct ckm_known *k)
 	/* one that is not open is not opened for it */
 	if (ckv_list_open(k->node, &l, NULL) < 0)
 		return;
-	for (size_t i = 0; i < ckv_list_count(l); i++) {
+	for (size_t i = 0; i < ckv_list_count(l) && !stopped_now(s); i++) {
 		const char *name = ckv_list_name(l, i);
 
 		fuse_lowlevel_notify_inval_entry(s->session, k->id, name,
@@ -72,65 +91,60 @@ static void sweep(struct ckm_sweep *s)
 	struct ckm_known *known = ckm_nodes_checkpoints(s->fs->nodes, &count);
 
 	for (size_t i = 0; i < count; i++) {
-		if (ckv_gone(known[i].node))
+		if (!stopped_now(s) && ckv_gone(known[i].node))
 			let_go(s, &known[i]);
 		ckv_put(known[i].node);
 	}
 	free(known);
 }
 
+/* libfuse looks whether it is to end, then waits for a signal: one between the
+ * two would be lost, so it is sent until the loop has ended. */
+static void end_loop(struct ckm_sweep *s)
+{
+	const struct timespec wait = { .tv_nsec = 20000000 };
+
+	fuse_session_exit(s->session);
+	while (!atomic_load_explicit(&s->ended, memory_order_relaxed)) {
+		pthread_kill(s->loop, CKM_WAKE);
+		nanosleep(&wait, NULL);
+	}
+}
+
 static void *run(void *arg)
 {
+	const struct timespec wait = { .tv_sec = SWEEP_S };
 	struct ckm_sweep *s = arg;
 	struct statfs st;
 
 	/* once the mount has answered: INIT lowers what was raised before */
 	if (statfs(s->point, &st) == 0)
 		ckm_point_readahead(s->point);
-	pthread_mutex_lock(&s->lock);
-	while (!s->stop) {
-		struct timespec at;
-
-		clock_gettime(CLOCK_MONOTONIC, &at);
-		at.tv_sec += SWEEP_S;
-		if (pthread_cond_timedwait(&s->changed, &s->lock, &at) !=
-		    ETIMEDOUT)
-			continue;
-		pthread_mutex_unlock(&s->lock);
+	while (!stopped(s, wait))
 		sweep(s);
-		pthread_mutex_lock(&s->lock);
-	}
-	pthread_mutex_unlock(&s->lock);
+	end_loop(s);
 	return NULL;
 }
 
 int ckm_sweep_start(struct ckm_fs *fs, struct fuse_session *session,
-		    const char *point, struct ckm_sweep **out,
-		    struct ckpt_err *err)
+		    const char *point, const sigset_t *stops,
+		    struct ckm_sweep **out, struct ckpt_err *err)
 {
 	struct ckm_sweep *s = calloc(1, sizeof(*s));
-	pthread_condattr_t attr;
 	sigset_t all, was;
 
 	*out = NULL;
 	if (!s)
 		return ckb_err_nomem(err);
-	*s = (struct ckm_sweep){ .fs = fs, .session = session,
-				 .point = point };
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&s->changed, &attr);
-	pthread_condattr_destroy(&attr);
-	pthread_mutex_init(&s->lock, NULL);
-	/* signals are for the main thread, which waits for them */
+	*s = (struct ckm_sweep){ .fs = fs, .session = session, .point = point,
+				 .loop = pthread_self(), .stops = *stops };
+	sigaddset(&s->stops, CKM_WAKE);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);
 	int rc = pthread_create(&s->thread, NULL, run, s);
 
 	pthread_sigmask(SIG_SETMASK, &was, NULL);
 	if (rc != 0) {
-		pthread_cond_destroy(&s->changed);
-		pthread_mutex_destroy(&s->lock);
 		free(s);
 		return ckb_err_sys(err, rc, "cannot start a thread");
 	}
@@ -142,10 +156,8 @@ void ckm_sweep_ask_stop(struct ckm_sweep *s)
 {
 	if (!s)
 		return;
-	pthread_mutex_lock(&s->lock);
-	s->stop = true;
-	pthread_cond_signal(&s->changed);
-	pthread_mutex_unlock(&s->lock);
+	atomic_store_explicit(&s->ended, true, memory_order_relaxed);
+	pthread_kill(s->thread, CKM_WAKE);
 }
 
 void ckm_sweep_free(struct ckm_sweep *s)
@@ -153,7 +165,5 @@ void ckm_sweep_free(struct ckm_sweep *s)
 	if (!s)
 		return;
 	pthread_join(s->thread, NULL);
-	pthread_cond_destroy(&s->changed);
-	pthread_mutex_destroy(&s->lock);
 	free(s);
 }

@@ -4,9 +4,11 @@ readers, for some time. Readers see each checkpoint whole, or are told that it
 is gone (ENOENT, ESTALE); the daemon does not grow.
 
 usage: test_mount_churn.py [SECONDS]"""
+import contextlib
 import errno
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -128,6 +130,54 @@ def appears(store, point, files):
     soon(lambda: "7" not in os.listdir(point / "slow"), "not listed")
 
 
+# asks for what is not there, from within a folder, until the mount ends
+ASKER = """import errno, os, sys
+os.chdir(sys.argv[1])
+i = 0
+while True:
+    try:
+        i += 1
+        os.stat(f"{os.getpid()}-{i}")
+    except OSError as e:
+        if e.errno == errno.ENOTCONN:
+            break
+"""
+
+
+def waits_for_a_folder(pid):
+    """Does a thread of the daemon tell the kernel to drop an entry?"""
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError), \
+                open(f"/proc/{pid}/task/{task}/stack") as f:
+            if "fuse_reverse_inval_entry" in f.read():
+                return True
+    return False
+
+
+def ends_while_dropping(store, point, files):
+    """SIGTERM while a folder's entries are dropped that others look into: the
+    daemon waits for the folder's lock, they for its answer."""
+    for name in "xy":
+        run("import", "-q", files[0], f"{store}:held/{name}")
+    run("mount", store, point)
+    pid = status(point)["pid"]
+    askers = [subprocess.Popen([sys.executable, "-c", ASKER,
+                                point / "held/x"]) for _ in range(20)]
+    try:
+        check(wait_for(lambda: status(point)["requests.lookup"] > 1000),
+              "they ask")
+        os.rename(store / "checkpoints/held/y", store / "checkpoints/held/x")
+        check(wait_for(lambda: waits_for_a_folder(pid), 60),
+              "the replaced one's entries are dropped")
+        os.kill(pid, signal.SIGTERM)
+        check(wait_for(lambda: ended(pid)), "the daemon ends")
+    finally:
+        for p in askers:
+            p.kill()
+            p.wait()
+    check(not os.path.ismount(point), "and unmounts")
+
+
 def main():
     need_fuse()
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30
@@ -136,6 +186,11 @@ def main():
         files = prepare(tmp)
         for i in range(12):
             run("import", "-q", files[i % KINDS], f"{store}:run/{i}")
+        (tmp / "m").mkdir()
+        if os.path.exists("/proc/self/stack") and os.geteuid() == 0:
+            ends_while_dropping(store, tmp / "m", files)
+        else:
+            print("stacks may not be read: no SIGTERM while dropping")
         with mounted(store) as point:
             appears(store, point, files)
             threads = [threading.Thread(target=reader, args=(i, point))
