@@ -152,8 +152,9 @@ int ckm_point_minor(const char *dir);
 CKB_MUST int ckm_point_find(const char *dir, const char *verb, char **out,
 			    struct ckpt_err *err);
 
-/* Root only, best effort: raise the kernel's read-ahead of the mount. */
-void ckm_point_readahead(const char *dir);
+/* Root only, best effort: raise the kernel's read-ahead of the mount of device
+ * @minor. */
+void ckm_point_readahead(int minor);
 
 /* ---- sweep.c ---- */
 struct ckm_sweep;
@@ -161,11 +162,13 @@ struct ckm_sweep;
 /* Wakes the loop, and the thread; its handler does nothing. */
 #define CKM_WAKE SIGUSR1
 
-/* Start the thread; @point and the rest outlive it. The calling thread is to
+/* Start the thread; @point, where the mount of device @minor was made, and the
+ * rest outlive it. The calling thread is to
  * run the session's loop: one of @stops, which every thread blocks, ends that.
  */
 CKB_MUST int ckm_sweep_start(struct ckm_fs *fs, struct fuse_session *session,
-			     const char *point, const sigset_t *stops,
+			     const char *point, int minor,
+			     const sigset_t *stops,
 			     struct ckm_sweep **out, struct ckpt_err *err);
 /* The loop has ended, and so must the thread; it may be waiting for the mount.
  */

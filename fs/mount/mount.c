@@ -292,8 +292,8 @@ static int serve(struct daemon *d, struct ckpt_err *err)
 		/* only now: systemd's automount lets its own group by */
 		if (!d->opts->foreground)
 			setsid();
-		rc = ckm_sweep_start(&d->fs, d->session, d->point, &d->stops,
-				     &d->sweep, err);
+		rc = ckm_sweep_start(&d->fs, d->session, d->point, d->minor,
+				     &d->stops, &d->sweep, err);
 	}
 	if (rc == 0) {
 		rc = session_loop(d, err);

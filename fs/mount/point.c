@@ -144,9 +144,8 @@ int ckm_point_minor(const char *dir)
 	return mount_at(dir).minor;
 }
 
-void ckm_point_readahead(const char *dir)
+void ckm_point_readahead(int minor)
 {
-	int minor = ckm_point_minor(dir);
 	char path[64];
 	FILE *f;
 

@@ -25,7 +25,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <time.h>
 
 #define SWEEP_S 5
@@ -34,6 +33,7 @@ struct ckm_sweep {
 	struct ckm_fs *fs;
 	struct fuse_session *session;
 	const char *point;
+	int minor;              /* of our mount there */
 	pthread_t thread, loop; /* loop: who serves the session */
 	sigset_t stops;         /* CKM_WAKE among them */
 	bool stop;              /* the thread's own */
@@ -76,6 +76,11 @@ static void let_go(struct ckm_sweep *s, const struct ckm_known *k)
 	CKB_FREE char *path = NULL;
 	struct stat st;
 
+	/* it may be detached, and another be there */
+	if (ckm_point_minor(s->point) != s->minor) {
+		drop_entries(s, k);
+		return;
+	}
 	if (asprintf(&path, "%s/%s", s->point, ckv_node_name(k->node)) < 0) {
 		path = NULL;
 		return;
@@ -115,11 +120,11 @@ static void *run(void *arg)
 {
 	const struct timespec wait = { .tv_sec = SWEEP_S };
 	struct ckm_sweep *s = arg;
-	struct statfs st;
+	struct stat st;
 
 	/* once the mount has answered: INIT lowers what was raised before */
-	if (statfs(s->point, &st) == 0)
-		ckm_point_readahead(s->point);
+	if (ckm_point_minor(s->point) == s->minor && lstat(s->point, &st) == 0)
+		ckm_point_readahead(s->minor);
 	while (!stopped(s, wait))
 		sweep(s);
 	end_loop(s);
@@ -127,7 +132,7 @@ static void *run(void *arg)
 }
 
 int ckm_sweep_start(struct ckm_fs *fs, struct fuse_session *session,
-		    const char *point, const sigset_t *stops,
+		    const char *point, int minor, const sigset_t *stops,
 		    struct ckm_sweep **out, struct ckpt_err *err)
 {
 	struct ckm_sweep *s = calloc(1, sizeof(*s));
@@ -137,7 +142,7 @@ int ckm_sweep_start(struct ckm_fs *fs, struct fuse_session *session,
 	if (!s)
 		return ckb_err_nomem(err);
 	*s = (struct ckm_sweep){ .fs = fs, .session = session, .point = point,
-				 .loop = pthread_self(), .stops = *stops };
+				 .minor = minor, .loop = pthread_self(), .stops = *stops };
 	sigaddset(&s->stops, CKM_WAKE);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);

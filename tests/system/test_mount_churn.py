@@ -178,6 +178,33 @@ def ends_while_dropping(store, point, files):
     check(not os.path.ismount(point), "and unmounts")
 
 
+def sweeps_its_own(store, point, files):
+    """A detached mount lets go of a replaced checkpoint, and looks up nothing
+    in the mount that is in its place."""
+    for name in "xy":
+        run("import", "-q", "--replace", files[0], f"{store}:held/{name}")
+    run("mount", store, point)
+    root = os.open(point, os.O_RDONLY)
+    held = os.open(point / "held/x", os.O_RDONLY)
+
+    def nodes():
+        fd = os.open(".ckptfs", os.O_RDONLY, dir_fd=root)
+        with open(fd) as f:
+            return dict(r.split() for r in f)["nodes"]
+    (point / "held/x/model/a/w.npy").read_bytes()
+    run("umount", "-l", point)
+    with mounted(store, point):
+        status(point)
+        before, looked = nodes(), status(point)["requests.lookup"]
+        os.rename(store / "checkpoints/held/y", store / "checkpoints/held/x")
+        check(wait_for(lambda: int(nodes()) < int(before), 20),
+              "the detached one lets go")
+        equal(status(point)["requests.lookup"], looked,
+              "look-ups in the one in its place")
+    os.close(held)
+    os.close(root)
+
+
 def main():
     need_fuse()
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30
@@ -191,6 +218,7 @@ def main():
             ends_while_dropping(store, tmp / "m", files)
         else:
             print("stacks may not be read: no SIGTERM while dropping")
+        sweeps_its_own(store, tmp / "m", files)
         with mounted(store) as point:
             appears(store, point, files)
             threads = [threading.Thread(target=reader, args=(i, point))
