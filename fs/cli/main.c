@@ -6,6 +6,7 @@
  * [-o opts]`. Knows nothing of what the commands do.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <locale.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -193,10 +194,27 @@ static int run(const struct cli_command *c, int argc, char **argv)
 	return cli_finish(c->name, c->done, rc);
 }
 
+/* A descriptor of 0, 1 and 2 that the caller closed would be the next file's,
+ * a pack's say, and messages would be written into it. What is opened there
+ * can be used the other way only, so that using it still fails. */
+static bool fill_standard(void)
+{
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 &&
+		    open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+			return false;
+	return true;
+}
+
 int main(int argc, char **argv)
 {
 	const char *base = argc > 0 ? strrchr(argv[0], '/') : NULL;
 
+	if (!fill_standard()) {
+		fprintf(stderr, "ckptfs: cannot open /dev/null for a standard "
+			"descriptor that is closed: %s\n", strerror(errno));
+		return CLI_FAILED;
+	}
 	/* widths and what can be shown; numbers stay as they are */
 	setlocale(LC_CTYPE, "");
 	base = base ? base + 1 : argc > 0 ? argv[0] : "ckptfs";

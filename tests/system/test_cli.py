@@ -176,6 +176,28 @@ def steps(store, tmp):
           "--step is believed")
 
 
+def without_standard(store, tmp):
+    """No file of the store takes the place of a closed 1 or 2: strace(1) shows
+    what every opened file became."""
+    if not shutil.which("strace") or subprocess.run(
+            ["strace", "-qq", "-o", "/dev/null", "true"],
+            stderr=subprocess.DEVNULL).returncode != 0:
+        print("nothing may be traced here: closed descriptors not looked at")
+        return
+    p = subprocess.run(
+        ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", "strace", "-f", "-qq",
+         "-e", "trace=openat,open", "-o", tmp / "log", PROGRAM, "import",
+         tmp / "m.safetensors", f"{store}:run/closed"],
+        env=dict(os.environ, ASAN_OPTIONS="detect_leaks=0"))
+    equal(p.returncode, 1, "the summary cannot be written")
+    check(run("check", "--full", f"{store}:run/closed").returncode == 0,
+          "what was imported")
+    taken = [r for r in (tmp / "log").read_text().split("\n")
+             if str(tmp) in r and r.rsplit(" ", 1)[1] in ("0", "1", "2")]
+    equal(taken, [], "files in the place of standard descriptors")
+    run("rm", "-q", f"{store}:run/closed")
+
+
 def exports(store, tmp):
     out = tmp / "out"
     run("export", f"{store}:run/1/model", out)
@@ -210,6 +232,7 @@ def main():
         names(store, tmp)
         order(store, tmp)
         steps(store, tmp)
+        without_standard(store, tmp)
         exports(store, tmp)
         env = dict(os.environ, CKPTFS_STORE=str(store))
         p = run("cat", "--tensor", "weight", ":run/1", env=env)

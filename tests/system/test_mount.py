@@ -75,6 +75,16 @@ def keeps_to_itself(store, point):
     run("umount", point)
 
 
+def without_standard(store, point):
+    """Called with 0, 1 or 2 closed, as by some launchers."""
+    for closed in "0<&-", "0<&- 1>&-", "0<&- 1>&- 2>&-":
+        p = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", PROGRAM,
+                            "mount", store, point], timeout=60)
+        equal(p.returncode, 0, f"mount {closed}")
+        check("run" in os.listdir(point), f"{closed}: it answers")
+        equal(run("umount", point).returncode, 0, f"umount {closed}")
+
+
 def ends_under_open_files(store, point):
     """SIGTERM while a file and a folder are open: a clean end."""
     p = subprocess.Popen([PROGRAM, "mount", "-f", store, point],
@@ -162,6 +172,7 @@ def main():
         lives(store, tmp / "m")
         foreground(store, tmp / "m")
         keeps_to_itself(store, tmp / "m")
+        without_standard(store, tmp / "m")
         ends_under_open_files(store, tmp / "m")
         ends_alone(store, tmp / "m")
         busy_and_dead(store, tmp / "m")
