@@ -28,6 +28,7 @@
 #include "base/log.h"
 
 #define BLOCK_BYTES 4096u
+#define NS 1000000000
 
 static int errno_of(int code)
 {
@@ -73,8 +74,9 @@ static void fill_stat(const struct ckm_fs *fs, const struct ckv_attr *a,
 	st->st_size = (off_t)a->size;
 	st->st_blocks = (blkcnt_t)ckb_div_up(a->size, 512);
 	st->st_blksize = 256 << 10;
-	st->st_mtim.tv_sec = a->time_ns / 1000000000;
-	st->st_mtim.tv_nsec = a->time_ns % 1000000000;
+	/* before 1970 too the nanoseconds count forward */
+	st->st_mtim.tv_nsec = (a->time_ns % NS + NS) % NS;
+	st->st_mtim.tv_sec = (a->time_ns - st->st_mtim.tv_nsec) / NS;
 	st->st_atim = st->st_mtim;
 	st->st_ctim = st->st_mtim;
 }

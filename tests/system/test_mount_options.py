@@ -143,6 +143,16 @@ def says_of_itself(store, point):
     check("no ckptfs mount" in text, text)
 
 
+def before_1970(store, point):
+    """Times of folders are those of the store, whatever they are."""
+    (store / "checkpoints/old").mkdir()
+    for ns in (-1500000000, -1, -10**18 - 7, 1, 0):
+        os.utime(store / "checkpoints/old", ns=(0, ns))
+        with mounted(store, point):
+            equal(os.stat(point / "old").st_mtime_ns, ns, "a time")
+    (store / "checkpoints/old").rmdir()
+
+
 def given_as_store(store, point):
     """A path in a mount is no place; the sentence says which is."""
     for options, meant in (([], str(store)), (["-o", "fsname=x"], None)):
@@ -346,6 +356,7 @@ def main():
         options_work(store, point)
         xattrs(store, point, array)
         says_of_itself(store, point)
+        before_1970(store, point)
         given_as_store(store, point)
         covers(store, point)
         busy(store, point)
