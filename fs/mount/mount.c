@@ -208,11 +208,21 @@ static int session_open(struct daemon *d, struct ckpt_err *err)
 }
 
 /* What is at the point now may be somebody else's mount, on top of ours or in
- * its place after `umount -l`: then ours ends with its descriptor alone. */
+ * its place after `umount -l`: then ours ends with its descriptor alone. libfuse
+ * unmounts by path unless the device polls as an error, its sign of a connection
+ * that is gone; a pipe that nobody reads does too. */
 static void session_unmount(struct daemon *d)
 {
-	if (ckm_point_minor(d->point) == d->minor)
-		fuse_session_unmount(d->session);
+	int fds[2];
+
+	if (ckm_point_minor(d->point) != d->minor) {
+		if (pipe2(fds, O_CLOEXEC) != 0)
+			return; /* destroying the session closes it */
+		close(fds[0]);
+		dup2(fds[1], fuse_session_fd(d->session));
+		close(fds[1]);
+	}
+	fuse_session_unmount(d->session);
 }
 
 static int session_loop(struct daemon *d, struct ckpt_err *err)
