@@ -371,21 +371,23 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	const struct file *f = file_of(fi);
 	struct ckm_fs *fs = ckm_fs_of(req);
 	struct ckpt_err err = { 0 };
+	uint8_t *data = ckm_reply_buffer(size);
 	size_t len = 0;
 
 	ckm_count(fs, CKM_READ, 1);
+	if (!data) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
 	if (ino == CKM_STATUS_INO) {
 		const struct ckb_buf *b = &f->text;
 		size_t at = (size_t)ckb_min_u64((uint64_t)off, b->len);
 
-		fuse_reply_buf(req, (const char *)b->data + at,
-			       (size_t)ckb_min_u64(size, b->len - at));
-		return;
-	}
-	uint8_t *data = ckm_reply_buffer(size);
-
-	if (!data) {
-		fuse_reply_err(req, ENOMEM);
+		/* once the kernel has it, a RELEASE may free the text while
+		 * this thread still returns from the call */
+		len = (size_t)ckb_min_u64(size, b->len - at);
+		memcpy(data, b->data + at, len);
+		fuse_reply_buf(req, (const char *)data, len);
 		return;
 	}
 	int rc = ckv_read(f->node, (uint64_t)off, data, size, &len, &err);

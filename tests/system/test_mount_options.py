@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a mount is asked for: options, mount(8), fstab, systemd; what it tells
 of itself; who keeps it busy; other users."""
+import concurrent.futures
 import errno
 import hashlib
 import json
@@ -139,8 +140,22 @@ def says_of_itself(store, point):
             check(False, "the status file may be written")
         except OSError as e:
             equal(e.errno, errno.EROFS, "writing the status file")
+        says_to_many(point)
     text = one_sentence(run("mount", "--status", point, ok=False), "no mount")
     check("no ckptfs mount" in text, text)
+
+
+def says_to_many(point):
+    """Whole each time, though many open, read and close at once."""
+    def ask(_):
+        for _ in range(200):
+            with open(point / ".ckptfs") as f:
+                rows = [r.split() for r in f]
+            equal((rows[0][0], rows[-1][0]), ("requests.lookup", "pid"),
+                  "the first and the last figure")
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(8)))
+    equal(status(point)["pid"], daemon_of(point), "the daemon lives")
 
 
 def before_1970(store, point):
