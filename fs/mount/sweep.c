@@ -101,6 +101,7 @@ static void sweep(struct ckm_sweep *s)
 		ckv_put(known[i].node);
 	}
 	free(known);
+	ckv_tidy(s->fs->tree);
 }
 
 /* libfuse looks whether it is to end, then waits for a signal: one between the

@@ -10,6 +10,9 @@
  * an open file holds go last. So a kernel may remember thousands of
  * checkpoints.
  *
+ * Nobody can ask again for a checkpoint that is gone once its last node is
+ * put: its image goes with that node, or when the tree is tidied.
+ *
  * What is opened again is proved to be the same: else CKPT_ESTALE, so nobody
  * sees half of one and half of another (S3). While the image is open a
  * replaced or removed checkpoint reads on.
@@ -86,20 +89,36 @@ static int err_replaced(const struct ckv_ckpt *c, struct ckpt_err *err)
 		       "it was looked at", c->name);
 }
 
-/* Is the file of its name the one that @c stands for? CKPT_ESTALE: another.
- * CKPT_ENOENT: none. */
-static int same_file(struct ckv_tree *tree, const struct ckv_ckpt *c,
-		     struct ckpt_err *err)
+/* Is the file of its name the one that @c stands for? CKPT_ENOENT: none is
+ * there. */
+static int look(struct ckv_tree *tree, const struct ckv_ckpt *c,
+		bool *out_same, struct ckpt_err *err)
 {
 	struct stat st = { 0 };
 	bool is_run = false;
 	int rc = cks_name_stat(tree->store, c->name, &is_run, &st, err);
-
-	if (rc < 0)
-		return rc;
 	struct ckv_id id = ckv_id(&st);
 
-	return is_run || !ckv_id_same(&id, &c->id) ? err_replaced(c, err) : 0;
+	*out_same = rc == 0 && !is_run && ckv_id_same(&id, &c->id);
+	return rc;
+}
+
+static int same_file(struct ckv_tree *tree, const struct ckv_ckpt *c,
+		     struct ckpt_err *err)
+{
+	bool same;
+	int rc = look(tree, c, &same, err);
+
+	return rc == 0 && !same ? err_replaced(c, err) : rc;
+}
+
+/* Removed, renamed or replaced; not what cannot be looked at now. */
+static bool is_gone(struct ckv_tree *tree, const struct ckv_ckpt *c)
+{
+	bool same;
+	int rc = look(tree, c, &same, NULL);
+
+	return rc == CKPT_ENOENT || (rc == 0 && !same);
 }
 
 /* The name was opened: was it the file that @c stands for? */
@@ -411,16 +430,44 @@ void ckv_ckpt_ref(struct ckv_tree *tree, struct ckv_ckpt *c)
 
 void ckv_ckpt_put(struct ckv_tree *tree, struct ckv_ckpt *c)
 {
+	struct ckv_image *left = NULL;
+
 	if (!c)
 		return;
 	pthread_mutex_lock(&tree->lock);
-	bool gone = --c->refs == 0 && !c->image;
+	bool last = c->refs == 1 && c->image;
 
-	if (gone)
-		ckv_map_remove(&tree->ckpts, &c->link);
 	pthread_mutex_unlock(&tree->lock);
-	if (gone)
+	/* while our reference keeps it */
+	bool is_lost = last && is_gone(tree, c);
+
+	pthread_mutex_lock(&tree->lock);
+	bool unknown = --c->refs == 0 && !c->image;
+
+	if (unknown)
+		ckv_map_remove(&tree->ckpts, &c->link);
+	else if (c->refs == 0 && is_lost && c->image->uses == 0)
+		drop_image(tree, c->image, &left);
+	pthread_mutex_unlock(&tree->lock);
+	if (unknown)
 		ckpt_free(c);
+	free_images(left);
+}
+
+void ckv_tidy(struct ckv_tree *tree)
+{
+	struct ckv_ckpt *idle[CKV_IMAGES_MAX];
+	size_t count = 0;
+
+	pthread_mutex_lock(&tree->lock);
+	for (struct ckv_image *m = tree->images; m; m = m->next)
+		if (m->of->refs == 0 && count < CKV_IMAGES_MAX) {
+			m->of->refs++;
+			idle[count++] = m->of;
+		}
+	pthread_mutex_unlock(&tree->lock);
+	for (size_t i = 0; i < count; i++)
+		ckv_ckpt_put(tree, idle[i]);
 }
 
 void ckv_ckpts_fini(struct ckv_tree *tree)
@@ -448,16 +495,7 @@ const char *ckv_node_name(const struct ckv_node *n)
 
 bool ckv_gone(const struct ckv_node *n)
 {
-	struct stat st;
-	bool is_run;
-
-	if (!n->ckpt)
-		return false;
-	int rc = cks_name_stat(n->tree->store, n->ckpt->name, &is_run, &st,
-			       NULL);
-	struct ckv_id id = rc == 0 ? ckv_id(&st) : n->ckpt->id;
-
-	return rc == CKPT_ENOENT || !ckv_id_same(&id, &n->ckpt->id);
+	return n->ckpt && is_gone(n->tree, n->ckpt);
 }
 
 /* Under tree->lock. */

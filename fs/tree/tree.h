@@ -77,6 +77,10 @@ const char *ckv_node_name(const struct ckv_node *node);
 /* Was the checkpoint that @node is of removed, renamed or replaced since? */
 bool ckv_gone(const struct ckv_node *node);
 
+/* Close checkpoints that are gone and that no node is of: nothing else would
+ * ask for them again. Now and then, in a tree that lives long. */
+void ckv_tidy(struct ckv_tree *tree);
+
 /* Figures for people. */
 struct ckv_counts {
 	uint64_t open;        /* checkpoints whose names are in memory */

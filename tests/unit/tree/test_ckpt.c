@@ -213,6 +213,66 @@ static void replaced_is_stale_without_a_read(void **state)
 	ckpt_store_close(g.store);
 }
 
+static void remove_many(struct fix *f, int i)
+{
+	char path[600];
+
+	snprintf(path, sizeof(path), "%s/checkpoints/%s", f->path, name_of(i));
+	assert_int_equal(unlink(path), 0);
+}
+
+/* Descriptors of files that have no name any more. */
+static int deleted_files(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	struct dirent *e;
+	char to[600];
+	int n = 0;
+
+	assert_non_null(d);
+	while ((e = readdir(d))) {
+		ssize_t len = readlinkat(dirfd(d), e->d_name, to,
+					 sizeof(to) - 1);
+
+		to[len > 0 ? len : 0] = '\0';
+		n += strstr(to, "/checkpoints/") && strstr(to, " (deleted)");
+	}
+	closedir(d);
+	return n;
+}
+
+/* What nobody can find again keeps neither memory nor descriptors. */
+static void gone_images_go_with_their_last_node(void **state)
+{
+	struct fix *f = *state;
+	struct ckv_node *n[4], *also;
+
+	save_many(f);
+	for (int i = 0; i < 4; i++)
+		n[i] = tensor_at(f, i);
+	also = at(f, "run/0");
+	for (int i = 0; i < 2; i++)
+		remove_many(f, i);
+	save_one(f, "run/2", 0xbb, 100, true);
+	assert_int_equal(f->tree->image_count, 4);
+	assert_int_equal(deleted_files(), 3);
+	for (int i = 0; i < 4; i++)
+		ckv_put(n[i]);
+	assert_int_equal(f->tree->image_count, 2); /* 0 has a node, 3 lives */
+	ckv_put(also);
+	assert_int_equal(f->tree->image_count, 1);
+	assert_int_equal(f->tree->ckpts.count, 1);
+	assert_int_equal(deleted_files(), 0);
+	/* removed after it was last looked at */
+	ckv_put(tensor_at(f, 4));
+	remove_many(f, 3);
+	assert_int_equal(deleted_files(), 1);
+	ckv_tidy(f->tree);
+	assert_int_equal(f->tree->image_count, 1);
+	assert_string_equal(f->tree->images->of->name, "run/4");
+	assert_int_equal(deleted_files(), 0);
+}
+
 /* The same inode, size and time, and another uuid: nobody may take it for the
  * same. */
 static void another_uuid_is_another_checkpoint(void **state)
@@ -476,6 +536,7 @@ int main(void)
 		WITH(nodes_keep_nothing_open),
 		WITH(evicted_and_replaced_is_stale),
 		WITH(replaced_is_stale_without_a_read),
+		WITH(gone_images_go_with_their_last_node),
 		WITH(another_uuid_is_another_checkpoint),
 		WITH(a_held_file_reads_on),
 		WITH(held_files_are_bounded_too),
