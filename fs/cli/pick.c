@@ -15,9 +15,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/sys.h"
 #include "cli/inside.h"
 
-#define SECOND_NS 1000000000ll
 
 /* ---- --step, --since ---- */
 
@@ -65,8 +65,8 @@ static bool parse_age(const char *text, int64_t *out_ns)
 
 	if (!unit || !whole(text, len - 1, &n) || n > 1000000)
 		return false;
-	*out_ns = ((int64_t)time(NULL) - (int64_t)n * seconds[unit - units]) *
-		  SECOND_NS;
+	*out_ns = ckb_time_ns(&(struct timespec){
+		.tv_sec = time(NULL) - (int64_t)n * seconds[unit - units] });
 	return true;
 }
 
@@ -86,7 +86,8 @@ static bool parse_since(struct cli_select *s, const char *text)
 
 		if (!end || *end)
 			continue;
-		s->since_ns = (int64_t)mktime(&tm) * SECOND_NS;
+		s->since_ns = ckb_time_ns(
+			&(struct timespec){ .tv_sec = mktime(&tm) });
 		return true;
 	}
 	return false;

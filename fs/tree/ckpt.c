@@ -33,16 +33,11 @@
 /* SQLite's page cache and the like: catalog/manifest.c bounds it. */
 #define CONNECTION_BYTES (256u << 10)
 
-int64_t ckv_mtime_ns(const struct stat *st)
-{
-	return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-}
-
 struct ckv_id ckv_id(const struct stat *st)
 {
 	return (struct ckv_id){ .dev = st->st_dev, .ino = st->st_ino,
 				.size = (uint64_t)st->st_size,
-				.mtime_ns = ckv_mtime_ns(st) };
+				.mtime_ns = ckb_time_ns(&st->st_mtim) };
 }
 
 bool ckv_id_same(const struct ckv_id *a, const struct ckv_id *b)

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
+#include "base/sys.h"
 #include "tree/tree.h"
 
 #include "tree/map.h"
@@ -43,8 +44,6 @@ struct ckv_id {
 };
 struct ckv_id ckv_id(const struct stat *st);
 bool ckv_id_same(const struct ckv_id *a, const struct ckv_id *b);
-/* st_mtim in nanoseconds. */
-int64_t ckv_mtime_ns(const struct stat *st);
 
 /* ---- facts.c: what a run shows of a checkpoint ---- */
 

@@ -198,11 +198,10 @@ static int list_names(struct ckv_tree *t, struct ckv_run *r,
  * be set to anything, its ctime not. */
 static bool is_settled(const struct stat *st, int64_t now_ns)
 {
-	int64_t ctime_ns = (int64_t)st->st_ctim.tv_sec * 1000000000 +
-			   st->st_ctim.tv_nsec;
+	int64_t before_ns = now_ns - CKV_SETTLED_NS;
 
-	return now_ns - ckv_mtime_ns(st) > CKV_SETTLED_NS &&
-	       now_ns - ctime_ns > CKV_SETTLED_NS;
+	return ckb_time_ns(&st->st_mtim) < before_ns &&
+	       ckb_time_ns(&st->st_ctim) < before_ns;
 }
 
 static int run_new(struct ckv_tree *t, const char *name, const struct stat *st,

@@ -167,7 +167,7 @@ static int make_plain(struct ckv_node *dir, enum ckv_kind kind,
 		return ckb_err_nomem(err);
 	n->ino = ckv_ino_store(dir->tree, path);
 	if (cks_name_stat(dir->tree->store, run, &is_run, &st, NULL) == 0)
-		n->time_ns = ckv_mtime_ns(&st);
+		n->time_ns = ckb_time_ns(&st.st_mtim);
 	return 0;
 }
 
@@ -383,7 +383,7 @@ static int run_attr(struct ckv_node *n, struct ckv_attr *out,
 	if (rc < 0)
 		return rc;
 	out->subfolders = r->count; /* runs and checkpoints: folders all */
-	out->time_ns = ckv_mtime_ns(&r->st);
+	out->time_ns = ckb_time_ns(&r->st.st_mtim);
 	ckv_run_put(n->tree, r);
 	return 0;
 }

@@ -202,7 +202,7 @@ static int64_t real_now_ns(const struct ckb_sys *sys)
 
 	(void)sys;
 	clock_gettime(CLOCK_REALTIME, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+	return ckb_time_ns(&ts);
 }
 
 const struct ckb_sys *ckb_sys_real(void)

@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "base/err.h"
 
@@ -55,6 +56,9 @@ struct ckb_sys {
 	int (*random)(const struct ckb_sys *sys, void *dst, size_t len);
 	int64_t (*now_ns)(const struct ckb_sys *sys); /* wall clock */
 };
+
+/* @t in nanoseconds; years that do not fit, as 1600 and 2400, are clamped. */
+int64_t ckb_time_ns(const struct timespec *t);
 
 /* The real one. */
 const struct ckb_sys *ckb_sys_real(void);

@@ -16,6 +16,16 @@
 /* Linux moves at most about 2 GiB a call; stay well below. */
 #define STEP_BYTES ((size_t)1 << 30)
 
+int64_t ckb_time_ns(const struct timespec *t)
+{
+	const int64_t most = INT64_MAX / 1000000000;
+
+	if (t->tv_sec < -most)
+		return INT64_MIN;
+	return t->tv_sec < most ? t->tv_sec * 1000000000 + t->tv_nsec
+				: INT64_MAX;
+}
+
 int ckb_pread_full(const struct ckb_sys *sys, int fd, void *dst, size_t len,
 		   uint64_t off, const char *what, struct ckpt_err *err)
 {

@@ -101,8 +101,7 @@ void cks_row_identity(struct ckq_row *row, const struct stat *st)
 {
 	row->ino = st->st_ino;
 	row->size = (uint64_t)st->st_size;
-	row->mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 +
-			st->st_mtim.tv_nsec;
+	row->mtime_ns = ckb_time_ns(&st->st_mtim);
 }
 
 static void fill_row(struct ckq_row *row, const struct ckpt_checkpoint_info *i)

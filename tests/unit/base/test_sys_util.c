@@ -28,6 +28,26 @@
 		assert_int_equal(fault_open_count(&fix->f), 0); \
 	} while (0)
 
+/* ---- times ---- */
+
+static void times_that_do_not_fit_are_clamped(void **state)
+{
+	static const struct { struct timespec t; int64_t want; } cases[] = {
+		{ { 0, 0 }, 0 },
+		{ { 1700000000, 5 }, 1700000000000000005 },
+		{ { -1, 999999999 }, -1 }, /* just before 1970 */
+		{ { 9223372035, 999999999 }, 9223372035999999999 },
+		{ { 13569465600, 0 }, INT64_MAX }, /* 2400-01-01 */
+		{ { -11676096000, 0 }, INT64_MIN }, /* 1600-01-01 */
+		{ { INT64_MAX, 999999999 }, INT64_MAX },
+		{ { INT64_MIN, 0 }, INT64_MIN },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < CKB_ARRAY_LEN(cases); i++)
+		assert_true(ckb_time_ns(&cases[i].t) == cases[i].want);
+}
+
 /* ---- whole reads and writes ---- */
 
 static void fill(uint8_t *data, size_t len)
@@ -601,6 +621,7 @@ static void each_failing_call_of_making_folders_is_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(times_that_do_not_fit_are_clamped),
 		TEST(short_counts_and_eintr_are_gone_on_with),
 		TEST(nothing_to_move_asks_nothing),
 		TEST(a_file_that_ends_early_is_corrupt),

@@ -7,6 +7,7 @@
 #include "tree_fixture.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -354,6 +355,31 @@ static void a_change_within_a_tick_is_seen(void **state)
 	other_close(&g);
 }
 
+/* touch -d 1600-01-01, 2400-01-01: UBSan sees what does not fit. */
+static void times_may_be_centuries_away(void **state)
+{
+	static const time_t years[] = { -11676096000, 13569465600 };
+	static const char *const names[] = { "", "/run", "/run/1", "/run/2" };
+	struct fix *f = *state;
+	char path[600];
+
+	save_one(f, "run/1", 1, 3, false);
+	save_one(f, "run/2", 2, 3, false);
+	for (size_t y = 0; y < CKB_ARRAY_LEN(years); y++) {
+		const struct timespec t[2] = { { .tv_sec = years[y] },
+					       { .tv_sec = years[y] } };
+
+		for (size_t i = 0; i < CKB_ARRAY_LEN(names); i++) {
+			snprintf(path, sizeof(path), "%s/checkpoints%s",
+				 f->path, names[i]);
+			assert_int_equal(utimensat(AT_FDCWD, path, t, 0), 0);
+		}
+		assert_names(f, "run", "1/|2/|latest@|newest@");
+		assert_means(f, "newest", "2");
+		free(content_at(f, "run/1/model/w/b.npy", NULL));
+	}
+}
+
 /* Training that keeps the last five for ever. */
 static void vanished_names_are_forgotten(void **state)
 {
@@ -442,6 +468,7 @@ int main(void)
 		WITH(the_log_says_a_thing_once),
 		WITH(a_settled_run_is_listed_once),
 		WITH(a_change_within_a_tick_is_seen),
+		WITH(times_may_be_centuries_away),
 		WITH(vanished_names_are_forgotten),
 		WITH(five_thousand_checkpoints_are_no_burden),
 	};

@@ -354,7 +354,7 @@ static void times_are_the_checkpoints(void **state)
 	snprintf(path, sizeof(path), "%s/checkpoints/run", f->path);
 	assert_int_equal(stat(path, &st), 0);
 	assert_ok(ckv_attr(run, &a, &err));
-	assert_true(a.time_ns == ckv_mtime_ns(&st) && !a.immutable);
+	assert_true(a.time_ns == ckb_time_ns(&st.st_mtim) && !a.immutable);
 	ckv_put(n);
 	ckv_put(c);
 	ckv_put(run);
