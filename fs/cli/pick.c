@@ -4,7 +4,7 @@
  *
  * A name that is there means itself, whatever characters it has; only then is
  * it a run, and only then a pattern (fnmatch(3); '*' does not cross '/').
- * --step and --since choose among what a run or a pattern gives.
+ * --step and --since choose among what these give.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -153,7 +153,7 @@ static int consider(void *ctx, const struct ckpt_entry *e)
 	if (!matches(p, e->name))
 		return 0;
 	p->seen = true;
-	if (p->round != EXACT && !cli_selected(p->select, e))
+	if (!cli_selected(p->select, e))
 		return 0;
 	if (!ckb_room(&n->list, n->count, &n->cap, sizeof(*n->list)))
 		return CKPT_ENOMEM;

@@ -6,8 +6,8 @@
  * exists; the child does everything and reports through a pipe: one byte when
  * INIT has come (from then on the mount answers), or its error. So `mount`
  * returns 0 only for a mount that works. SIGTERM, SIGINT and SIGHUP end the
- * loop (sweep.c takes them), and the mount is taken down on every way out, but never another that
- * came on top of it or in its place.
+ * loop (sweep.c takes them), and the mount is taken down on every way out, but
+ * never another that came on top of it or in its place.
  *
  * Notes go to stderr in the foreground, else to syslog, at most LOG_BURST a
  * minute, so that a scan over a damaged store does not flood the log.
@@ -208,9 +208,9 @@ static int session_open(struct daemon *d, struct ckpt_err *err)
 }
 
 /* What is at the point now may be somebody else's mount, on top of ours or in
- * its place after `umount -l`: then ours ends with its descriptor alone. libfuse
- * unmounts by path unless the device polls as an error, its sign of a connection
- * that is gone; a pipe that nobody reads does too. */
+ * its place after `umount -l`: then ours ends with its descriptor alone.
+ * libfuse unmounts by path unless the device polls as an error, its sign of a
+ * connection that is gone; a pipe that nobody reads does too. */
 static void session_unmount(struct daemon *d)
 {
 	int fds[2];

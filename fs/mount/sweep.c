@@ -143,7 +143,8 @@ int ckm_sweep_start(struct ckm_fs *fs, struct fuse_session *session,
 	if (!s)
 		return ckb_err_nomem(err);
 	*s = (struct ckm_sweep){ .fs = fs, .session = session, .point = point,
-				 .minor = minor, .loop = pthread_self(), .stops = *stops };
+				 .minor = minor, .loop = pthread_self(),
+				 .stops = *stops };
 	sigaddset(&s->stops, CKM_WAKE);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);

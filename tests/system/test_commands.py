@@ -264,6 +264,8 @@ def edits(store):
     p = run("rm", "-n", f"{store}:kept/*", "--step", "200:")
     equal(p.stdout, b"would remove kept/2\nwould remove kept/3\n", "rm -n")
     equal(len(log(store)), 4, "rm -n removes nothing")
+    p = run("rm", "-n", f"{store}:kept/2", "--step", "300:")
+    check(b"kept" not in p.stdout, f"a name is chosen from, too: {p.stdout}")
     run("rm", "-r", f"{store}:kept", "--step", "300")
     equal(log(store, "--sort", "name"), ["kept/2", "kept/fork", "run/4"],
           "rm -r --step")
