@@ -50,25 +50,46 @@ void cks_prune_runs(struct ckpt_store *s, const char *name)
 
 /* ---- tags ---- */
 
-static int drop_tags(struct ckpt_store *s, const char *name,
-		     const uint8_t *uuid, bool force, struct ckpt_err *err)
+/* *@out: the tags on it. One that cannot be read may have any tag whose
+ * checkpoint is not found. */
+static int tags_allow(struct ckpt_store *s, const char *name,
+		      const uint8_t *uuid, bool force, struct ckb_buf *out,
+		      struct ckpt_err *err)
 {
-	CKB_BUF struct ckb_buf tags = { 0 };
-	int rc = cks_tags_on(s, name, uuid, &tags, err);
+	CKB_BUF struct ckb_buf lost = { 0 };
+	int rc = cks_tags_on(s, name, uuid, out, err);
 
-	if (rc == 0 && tags.len > 0 && !force)
+	if (rc < 0 || force)
+		return rc;
+	if (out->len > 0)
 		return ckb_err(err, CKPT_EBUSY, "checkpoint '%s' has the tag "
 			       "'%s', which protects it", name,
-			       (char *)tags.data);
-	for (size_t at = 0; rc == 0 && at < tags.len;) {
-		const char *tag = (char *)tags.data + at;
+			       (char *)out->data);
+	if (!uuid)
+		rc = cks_tags_lost(s, &lost, err);
+	if (rc == 0 && lost.len > 0)
+		return ckb_err(err, CKPT_EBUSY, "checkpoint '%s' is damaged, "
+			       "and may be the one with the tag '%s', which "
+			       "protects it", name, (char *)lost.data);
+	return rc;
+}
+
+/* Behind the removal: a tag of nothing harms nobody, one that is gone while its
+ * checkpoint stays has left it without protection. */
+static void drop_tags(struct ckpt_store *s, const struct ckb_buf *tags)
+{
+	struct ckpt_err err = { 0 };
+
+	for (size_t at = 0; at < tags->len;) {
+		const char *tag = (char *)tags->data + at;
+		int rc = ckpt_tag_remove(s, tag, &err);
 
 		at += strlen(tag) + 1;
-		rc = ckpt_tag_remove(s, tag, err);
-		if (rc == CKPT_ENOENT)
-			rc = 0;
+		if (rc < 0 && rc != CKPT_ENOENT)
+			ckb_log(CKB_WARN, "store '%s': tag '%s' is left, of a "
+				"checkpoint that is gone: %s", s->path, tag,
+				err.message);
 	}
-	return rc;
 }
 
 /* ---- the checkpoint ---- */
@@ -115,7 +136,9 @@ static int unlink_name(struct ckpt_store *s, const char *name,
 int ckpt_store_remove(struct ckpt_store *s, const char *name, bool force,
 		      struct ckpt_err *err)
 {
+	CKB_BUF struct ckb_buf tags = { 0 };
 	CKB_FREE struct ckq_use *uses = NULL;
+	struct ckpt_err why = { 0 };
 	struct ckpt_checkpoint *c = NULL;
 	size_t count = CKQ_USES_UNKNOWN;
 	uint8_t uuid[CKPT_UUID_BYTES];
@@ -130,18 +153,26 @@ int ckpt_store_remove(struct ckpt_store *s, const char *name, bool force,
 	if (rc < 0)
 		return rc;
 	/* before it is gone: what it used, for the index */
-	if (ckpt_checkpoint_open(s, name, &c, NULL) == 0) {
+	rc = ckpt_checkpoint_open(s, name, &c, &why);
+	if (rc == 0) {
 		readable = true;
 		memcpy(uuid, ckpt_checkpoint_info(c)->uuid, sizeof(uuid));
 		if (cks_uses(c, &uses, &count, &stored, NULL) < 0)
 			count = CKQ_USES_UNKNOWN;
 	}
 	ckpt_checkpoint_close(c);
-	rc = drop_tags(s, name, readable ? uuid : NULL, force, err);
+	/* what its tags are may be known in a moment */
+	if (rc < 0 && rc != CKPT_ECORRUPT && rc != CKPT_EVERSION && !force) {
+		if (err)
+			*err = why;
+		return rc;
+	}
+	rc = tags_allow(s, name, readable ? uuid : NULL, force, &tags, err);
 	if (rc == 0)
 		rc = unlink_name(s, name, err);
 	if (rc < 0 && rc != CKPT_EUNSURE)
 		return rc;
+	drop_tags(s, &tags);
 	cks_index_forget(s, name, uses, count);
 	cks_prune_runs(s, name);
 	return rc;

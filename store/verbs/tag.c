@@ -374,3 +374,23 @@ int cks_tags_on(struct ckpt_store *s, const char *name, const uint8_t *uuid,
 	}
 	return rc == 0 && out->failed ? ckb_err_nomem(err) : rc;
 }
+
+int cks_tags_lost(struct ckpt_store *s, struct ckb_buf *out,
+		  struct ckpt_err *err)
+{
+	CKB_CLEANUP(names_fini) struct names n = { 0 };
+	int rc = tags_names(s, &n, err);
+
+	for (size_t i = 0; rc == 0 && out->len == 0 && i < n.count; i++) {
+		CKB_FREE char *found = NULL;
+		struct tag t;
+
+		rc = tag_read_or_skip(s, n.list[i], &t, err);
+		if (rc == 0 && find(s, &t, &found, NULL) == CKPT_ENOMEM)
+			rc = ckb_err_nomem(err);
+		else if (rc == 0 && !found)
+			ckb_buf_put(out, n.list[i], strlen(n.list[i]) + 1);
+		rc = rc < 0 ? rc : 0;
+	}
+	return rc == 0 && out->failed ? ckb_err_nomem(err) : rc;
+}

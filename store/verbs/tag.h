@@ -12,4 +12,9 @@ CKB_MUST int cks_tags_on(struct ckpt_store *s, const char *name,
 			 const uint8_t *uuid, struct ckb_buf *out,
 			 struct ckpt_err *err);
 
+/* The first tag, if any, whose checkpoint is not found now, appended with its
+ * NUL: one that cannot be read may be it. */
+CKB_MUST int cks_tags_lost(struct ckpt_store *s, struct ckb_buf *out,
+			   struct ckpt_err *err);
+
 #endif

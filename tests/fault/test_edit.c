@@ -45,9 +45,13 @@ static int do_remove(struct ckpt_store *s, struct ckpt_err *err)
 static const char *remove_wrong(struct ckpt_store *s, int rc, enum fault_when when)
 {
 	bool gone = absent(s, "run/x/a");
+	char *name = NULL;
 
 	if (!gone && !whole(s, "run/x/a", 2))
 		return "it is neither whole nor gone";
+	if (!gone && ckpt_tag_get(s, "best", &name, NULL) < 0)
+		return "its tag is gone and it is not";
+	free(name);
 	if ((rc == 0 || rc == CKPT_EUNSURE) && !gone)
 		return "it is said to be gone and is not";
 	if (rc < 0 && rc != CKPT_EUNSURE && gone && when == FAULT_BEFORE)
@@ -216,6 +220,40 @@ static void removing_is_whole_or_nothing(void **state)
 	sweep(&(struct action){ do_remove, remove_wrong });
 }
 
+/* Not forced, it must stay, whatever cannot be read for a moment. */
+static void a_tag_protects_it_whatever_fails(void **state)
+{
+	struct fix *f = *state;
+	struct ckpt_err err = { 0 };
+	bool met = true;
+
+	assert_ok(fix_save(f->store, "run/x/a", 2, false, &err));
+	assert_ok(ckpt_tag_set(f->store, "best", "run/x/a", &err));
+	/* the tag finds it by its uuid alone */
+	assert_ok(ckpt_store_rename(f->store, "run/x/a", "b", &err));
+	for (size_t e = 0; e < CKB_ARRAY_LEN(errors); e++)
+		/* a tag that is not there protects nothing */
+		for (int n = 1; errors[e] != ENOENT && (met || n == 1); n++) {
+			struct fault_sys sys;
+			struct ckpt_store *s;
+
+			fault_init(&sys);
+			sys.fail_at = n;
+			sys.error = errors[e];
+			if (cks_store_open_sys(&sys.sys, f->path, NULL, &s,
+					       &err) == 0) {
+				if (ckpt_store_remove(s, "b", false,
+						      &err) >= 0)
+					fail_msg("call %d, errno %d: it is "
+						 "gone", n, errors[e]);
+				ckpt_store_close(s);
+			}
+			met = sys.met;
+			assert_int_equal(fault_open_count(&sys), 0);
+			assert_ok(fix_whole(f->store, "b", 2, &err));
+		}
+}
+
 static void renaming_never_loses_it(void **state)
 {
 	(void)state;
@@ -276,6 +314,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(removing_is_whole_or_nothing),
+		cmocka_unit_test_setup_teardown(
+			a_tag_protects_it_whatever_fails, fix_setup,
+			fix_teardown),
 		cmocka_unit_test(renaming_never_loses_it),
 		cmocka_unit_test(forking_is_whole_or_nothing),
 		cmocka_unit_test(tagging_is_the_old_or_the_new),

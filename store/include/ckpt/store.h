@@ -259,13 +259,15 @@ CKPT_API CKPT_MUST int ckpt_store_entries(struct ckpt_store *store,
 
 /**
  * Remove checkpoint @name, and run folders that become empty. Tags on it are
- * refused unless @force; then they go first. Its bytes stay in the packs until
- * gc. Who has it open keeps reading it.
+ * refused unless @force; then they go with it. A damaged one is refused, too,
+ * while there is a tag whose checkpoint is not found: it may be that. Its bytes
+ * stay in the packs until gc. Who has it open keeps reading it.
  *
  * Blocks:      for a few writes and syncs.
  * Durability:  on return 0 it stays removed, also after power loss.
- * Returns:     0; CKPT_ENOENT; CKPT_EBUSY, it is tagged; CKPT_EUNSURE, it is
- *              gone, but may be back after a power loss; CKPT_EIO, CKPT_EPERM.
+ * Returns:     0; CKPT_ENOENT; CKPT_EBUSY, it is or may be tagged;
+ *              CKPT_EUNSURE, it is gone, but may be back after a power loss;
+ *              CKPT_EIO, CKPT_EPERM.
  */
 CKPT_API CKPT_MUST int ckpt_store_remove(struct ckpt_store *store,
 					 const char *name, bool force,

@@ -86,6 +86,27 @@ static void a_tag_protects_until_it_is_forced(void **state)
 	assert_ok(ckpt_store_remove(f->store, "a", false, &err));
 }
 
+/* What was renamed is found by the uuid inside it: damaged, it may have any tag
+ * of nothing. */
+static void a_tag_protects_a_damaged_one_of_another_name(void **state)
+{
+	struct fix *f = *state;
+	struct ckpt_err err = { 0 };
+
+	assert_ok(fix_save(f->store, "a", 1, false, &err));
+	assert_ok(fix_save(f->store, "b", 2, false, &err));
+	assert_ok(ckpt_tag_set(f->store, "best", "a", &err));
+	assert_ok(ckpt_store_rename(f->store, "a", "run/a", &err));
+	fix_put(f, "checkpoints/run/a", "rubbish");
+	assert_code(ckpt_store_remove(f->store, "run/a", false, &err),
+		    CKPT_EBUSY);
+	assert_says(err, "may be the one with the tag 'best'");
+	/* what can be read is known not to be it */
+	assert_ok(ckpt_store_remove(f->store, "b", false, &err));
+	assert_ok(ckpt_store_remove(f->store, "run/a", true, &err));
+	assert_true(fix_there(f, "tags/best"));
+}
+
 static void who_has_it_open_goes_on(void **state)
 {
 	struct fix *f = *state;
@@ -129,6 +150,7 @@ int main(void)
 		TEST(what_is_no_checkpoint_is_refused),
 		TEST(a_damaged_one_can_be_removed),
 		TEST(a_tag_protects_until_it_is_forced),
+		TEST(a_tag_protects_a_damaged_one_of_another_name),
 		TEST(who_has_it_open_goes_on),
 		TEST(a_store_open_read_only_refuses),
 	};
