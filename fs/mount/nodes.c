@@ -2,9 +2,10 @@
 /*
  * nodes.c - the nodes that the kernel holds, by node id.
  *
- * A node id is the tree's inode number; where two live nodes share one (a hash
- * collision between checkpoints), the later gets the next free number, so an
- * id never shows another file. Each entry counts the kernel's lookups and
+ * A node id is the tree's inode number; where two live nodes share one (a
+ * checkpoint renamed while its old name is in use, or a hash collision), the
+ * later gets the next free number, so an id never shows another file, and keeps
+ * it when the first is forgotten. Each entry counts the kernel's lookups and
  * holds one reference of the tree's; FORGET takes lookups away, and the last
  * one drops the entry. At unmount no FORGETs come: free drops everything. When
  * most of many are forgotten, the table shrinks and memory goes back to the
@@ -30,6 +31,8 @@ struct ckm_nodes {
 	pthread_mutex_t lock;
 	struct entry *slots;    /* open addressing; guard: lock */
 	size_t cap, used;       /* cap is a power of two; guard: lock */
+	uint64_t reach;         /* most that an id was above its inode number;
+				   guard: lock */
 };
 
 static size_t slot_of(const struct ckm_nodes *n, fuse_ino_t id)
@@ -145,16 +148,29 @@ struct ckv_node *ckm_nodes_get(struct ckm_nodes *n, fuse_ino_t id)
 	return node;
 }
 
+/* The entry that shows @node, which may stand above a free id. */
+static struct entry *known(struct ckm_nodes *n, const struct ckv_node *node,
+			   uint64_t ino)
+{
+	for (fuse_ino_t id = ino; id - ino <= n->reach; id++) {
+		struct entry *e = id > CKM_STATUS_INO ? find(n, id) : NULL;
+
+		if (e && ckv_same(e->node, node))
+			return e;
+	}
+	return NULL;
+}
+
 fuse_ino_t ckm_nodes_learn(struct ckm_nodes *n, struct ckv_node *node,
 			   uint64_t ino)
 {
 	struct ckv_node *spare = NULL;
-	fuse_ino_t id = ino;
-	struct entry *e = NULL;
 
 	pthread_mutex_lock(&n->lock);
-	while (id <= CKM_STATUS_INO ||
-	       ((e = find(n, id)) != NULL && !ckv_same(e->node, node)))
+	struct entry *e = known(n, node, ino);
+	fuse_ino_t id = e ? e->id : ino;
+
+	while (!e && (id <= CKM_STATUS_INO || find(n, id)))
 		id++;
 	if (e) {
 		e->lookups++;
@@ -165,6 +181,8 @@ fuse_ino_t ckm_nodes_learn(struct ckm_nodes *n, struct ckv_node *node,
 	} else {
 		place(n, (struct entry){ id, node, 1 });
 		n->used++;
+		if (id - ino > n->reach)
+			n->reach = id - ino;
 	}
 	pthread_mutex_unlock(&n->lock);
 	ckv_put(spare);

@@ -160,6 +160,32 @@ def new_ones_appear(store, tmp, point):
                        5000, 5), "a new open sees the new one")
 
 
+def renamed_while_held(store, point):
+    """A checkpoint renamed while its old name is in use keeps its place when
+    that is let go."""
+    run("cp", f"{store}:run/1", f"{store}:run/c")
+    with mounted(store, point):
+        old = os.open(point / "run/c", os.O_RDONLY)
+        run("mv", f"{store}:run/c", f"{store}:run/a")
+        check(wait_for(lambda: not (point / "run/c").exists()), "the old name")
+        paths = [point / "run/a", point / "run/a/model/w.npy"]
+        new = [os.open(p, os.O_RDONLY) for p in paths]
+        inodes = [os.stat(p).st_ino for p in paths]
+        before = status(point)["requests.forget"]
+        os.close(old)
+        check(wait_for(lambda: status(point)["requests.forget"] > before),
+              "the kernel forgets the old one")
+        looked = status(point)["requests.lookup"]
+        check(wait_for(lambda: (point / "run/a").exists() and
+                       status(point)["requests.lookup"] > looked),
+              "the new name is looked up again")
+        for path, fd, inode in zip(paths, new, inodes):
+            equal(os.readlink(f"/proc/self/fd/{fd}"), str(path), "its path")
+            equal(os.stat(path).st_ino, inode, "its inode number")
+            os.close(fd)
+    run("rm", "-q", f"{store}:run/a")
+
+
 def main():
     need_fuse()
     with folder() as tmp:
@@ -176,6 +202,7 @@ def main():
         ends_under_open_files(store, tmp / "m")
         ends_alone(store, tmp / "m")
         busy_and_dead(store, tmp / "m")
+        renamed_while_held(store, tmp / "m")
         new_ones_appear(store, tmp, tmp / "m")
     done()
 
