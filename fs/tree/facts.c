@@ -66,6 +66,7 @@ int ckv_facts_read(struct ckv_tree *t, const char *name,
 		   const struct ckv_id *id, struct ckv_facts *out,
 		   struct ckpt_err *why, struct ckpt_err *err)
 {
+	const struct ckb_sys *sys = cks_store_sys(t->store);
 	struct ckpt_err mine = { 0 };
 	int rc;
 
@@ -80,6 +81,7 @@ int ckv_facts_read(struct ckv_tree *t, const char *name,
 		return rc;
 	}
 	*out = (struct ckv_facts){ .damaged = true,
+				   .read_ns = sys->now_ns(sys),
 				   .created_ns = id->mtime_ns };
 	*why = mine;
 	return 0;

@@ -21,6 +21,9 @@
 /* A folder's time says nothing about what came within its tick: a listing is
  * trusted later only if the folder had been left alone for so long. */
 #define CKV_SETTLED_NS 2000000000ll
+/* Damage is believed for so long: a bad read may have been memory's or the
+ * network's, and a repair in place may leave size and time as they were. */
+#define CKV_DAMAGED_NS 60000000000ll
 
 struct ckv_tree {
 	struct ckpt_store *store;
@@ -49,6 +52,7 @@ bool ckv_id_same(const struct ckv_id *a, const struct ckv_id *b);
 
 struct ckv_facts {
 	bool damaged;            /* its bytes are wrong, or of a newer format */
+	int64_t read_ns;         /* when that was seen */
 	uint8_t uuid[CKPT_UUID_BYTES];
 	uint64_t generation;
 	bool has_step;
@@ -111,7 +115,8 @@ void ckv_run_put(struct ckv_tree *tree, struct ckv_run *run);
 void ckv_runs_fini(struct ckv_tree *tree);
 
 /* Facts of entry @index of @run, a checkpoint; kept while its file is the same
- * one. Damage is logged once. CKPT_ENOENT without message: it is gone. */
+ * one, damage for CKV_DAMAGED_NS; it is logged once. CKPT_ENOENT without
+ * message: it is gone. */
 CKB_MUST int ckv_run_facts(struct ckv_tree *tree, struct ckv_run *run,
 			   uint32_t index, struct ckv_facts *out,
 			   struct ckpt_err *err);

@@ -7,7 +7,8 @@
  * when it was listed (settled) is trusted later. Else the run is listed again,
  * and takes over what is known of files that are still the same: so facts are
  * read from a manifest once, those of a vanished name go with it, and what is
- * wrong with a manifest is logged once for each state of its file.
+ * wrong with a manifest is logged once for each state of its file. Only damage
+ * is looked at again after a while, as it need not last.
  *
  * Names and order of a run are fixed when it is made; facts come in under
  * tree->lock, which is not held while anything is read. Runs are counted: the
@@ -117,28 +118,30 @@ static void forget(struct ckv_tree *t, const char *name)
 static void keep(struct ckv_tree *t, struct ckv_run *r)
 {
 	uint64_t hash = ckb_xxh3(r->name, strlen(r->name));
-	struct ckv_run *extra = NULL;
 
 	pthread_mutex_lock(&t->lock);
-	struct ckv_run *old = take_out(t, find_run(t, r->name));
+	struct ckv_run *out = take_out(t, find_run(t, r->name));
 
 	if (ckv_map_add(&t->runs, &r->link, hash)) {
 		use(t, r);
 		t->run_entries += r->count + 1;
-		if (t->run_entries > CKV_RUN_ENTRIES && t->runs.count > 1)
-			extra = take_out(t, used_longest_ago(t));
 	}
 	pthread_mutex_unlock(&t->lock);
-	ckv_run_put(t, old);
-	ckv_run_put(t, extra);
+	do {
+		ckv_run_put(t, out);
+		pthread_mutex_lock(&t->lock);
+		out = t->run_entries > CKV_RUN_ENTRIES && t->runs.count > 1
+			      ? take_out(t, used_longest_ago(t)) : NULL;
+		pthread_mutex_unlock(&t->lock);
+	} while (out);
 }
 
 void ckv_runs_fini(struct ckv_tree *t)
 {
-	struct ckv_run *r;
-
-	while ((r = take_out(t, used_longest_ago(t))) != NULL)
-		ckv_run_put(t, r);
+	for (size_t i = 0; i < t->runs.cap; i++)
+		while (t->runs.slots[i])
+			ckv_run_put(t, take_out(t, (struct ckv_run *)
+							   t->runs.slots[i]));
 	free(t->runs.slots);
 }
 
@@ -278,13 +281,26 @@ int ckv_run_get(struct ckv_tree *t, const char *name, struct ckv_run **out,
 
 /* ---- facts ---- */
 
+/* Damage has to be seen again now and then, and when the clock was set back. */
+static bool is_believed(const struct ckv_tree *t, const struct ckv_facts *f)
+{
+	const struct ckb_sys *sys = cks_store_sys(t->store);
+
+	if (!f->damaged)
+		return true;
+	int64_t now_ns = sys->now_ns(sys);
+
+	return now_ns >= f->read_ns && now_ns - f->read_ns < CKV_DAMAGED_NS;
+}
+
 /* Facts of entry @e if they are of the file @id, or, without one, if that was
  * looked at. */
 static bool known(struct ckv_tree *t, struct ckv_run_entry *e,
 		  const struct ckv_id *id, struct ckv_facts *out)
 {
 	pthread_mutex_lock(&t->lock);
-	bool hit = e->has_facts && (id ? ckv_id_same(&e->id, id) : e->checked);
+	bool hit = e->has_facts && is_believed(t, &e->facts) &&
+		   (id ? ckv_id_same(&e->id, id) : e->checked);
 
 	if (hit) {
 		e->checked = true;

@@ -325,6 +325,58 @@ static void a_settled_run_is_listed_once(void **state)
 	other_close(&g);
 }
 
+/* As mk_flip(), but the file has its time again: nothing shows the change. */
+static void flip_unseen(const char *path)
+{
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	struct timespec times[2] = { st.st_atim, st.st_mtim };
+
+	mk_flip(path, 30, 0xff);
+	assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* A bad read once, or a repair in place: a link passes the checkpoint over for
+ * a while only. */
+static void damage_is_looked_at_again(void **state)
+{
+	struct fix *f = *state, g;
+	struct other_sys o;
+	char path[600];
+
+	save_one(f, "run/1", 1, 3, false);
+	save_one(f, "run/2", 2, 3, false);
+	snprintf(path, sizeof(path), "%s/checkpoints/run/2", f->path);
+	assert_int_equal(chmod(path, 0600), 0);
+	flip_unseen(path);
+	other_open(f, &o, &g);
+	o.ahead_ns = 10 * CKV_SETTLED_NS; /* the listing itself is kept */
+	lines = 0;
+	ckb_log_sink(count_line, NULL);
+	assert_means(&g, "newest", "1");
+	int opens = o.opens;
+
+	for (int i = 0; i < 3; i++)
+		assert_means(&g, "newest", "1");
+	assert_int_equal(o.opens, opens); /* nor is it read each time */
+	o.ahead_ns += CKV_DAMAGED_NS;
+	assert_means(&g, "newest", "1");
+	assert_true(o.opens > opens);
+	o.ahead_ns -= 2 * CKV_DAMAGED_NS; /* the clock was set back */
+	opens = o.opens;
+	assert_means(&g, "newest", "1");
+	assert_true(o.opens > opens);
+	assert_int_equal(lines, 1);
+	flip_unseen(path);
+	o.ahead_ns += CKV_DAMAGED_NS;
+	assert_means(&g, "newest", "2");
+	assert_means(&g, "latest", "2");
+	free(content_at(&g, "run/2/model/w/b.npy", NULL));
+	ckb_log_sink(NULL, NULL);
+	other_close(&g);
+}
+
 /* Two changes in one tick of a clock look like one. */
 static void a_change_within_a_tick_is_seen(void **state)
 {
@@ -467,6 +519,7 @@ int main(void)
 		WITH(links_never_mean_the_wrong_one),
 		WITH(the_log_says_a_thing_once),
 		WITH(a_settled_run_is_listed_once),
+		WITH(damage_is_looked_at_again),
 		WITH(a_change_within_a_tick_is_seen),
 		WITH(times_may_be_centuries_away),
 		WITH(vanished_names_are_forgotten),
