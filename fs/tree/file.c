@@ -61,15 +61,16 @@ void ckv_release(struct ckv_node *n)
 		count_file(n, (uint32_t)-1);
 }
 
-static void copy_out(const void *text, size_t text_len, uint64_t off,
-		     void *dst, size_t len, size_t *out_len)
+/* [@off, @off + @len) of @text; a text that is shorter than its file's size
+ * cannot be the one that the size was taken of. */
+static int copy_out(const void *text, size_t text_len, uint64_t off, void *dst,
+		    size_t len, struct ckpt_err *err)
 {
-	size_t n = off < text_len
-			   ? (size_t)ckb_min_u64(len, text_len - off) : 0;
-
-	if (n > 0)
-		memcpy(dst, (const char *)text + off, n);
-	*out_len = n;
+	if (off > text_len || len > text_len - off)
+		return ckb_err(err, CKPT_ECORRUPT, "a text of %zu bytes was "
+			       "longer when its file was listed", text_len);
+	memcpy(dst, (const char *)text + off, len);
+	return 0;
 }
 
 /* [@off, @off + @len) of a file of @image, within its size. */
@@ -80,14 +81,12 @@ static int read_inside(const struct ckv_node *n, struct ckv_image *m,
 	const struct ckpt_tensor_info *t =
 		ckpt_tensor_at(m->ckpt, n->tensor);
 	CKB_BUF struct ckb_buf text = { 0 };
-	size_t got;
 	int rc;
 
 	if (n->kind == CKV_CHECKPOINT_JSON) {
 		rc = ckv_checkpoint_json(n->tree, m, err);
-		if (rc == 0)
-			copy_out(m->json, m->json_len, off, dst, len, &got);
-		return rc;
+		return rc == 0 ? copy_out(m->json, m->json_len, off, dst, len,
+					  err) : rc;
 	}
 	if (n->kind == CKV_NPY)
 		rc = ckv_npy_read(m->ckpt, t, off, dst, len, err);
@@ -96,7 +95,7 @@ static int read_inside(const struct ckv_node *n, struct ckv_image *m,
 	else
 		rc = ckv_text(m->ckpt, t, &text, err);
 	if (rc == 0 && n->kind == CKV_TXT)
-		copy_out(text.data, text.len, off, dst, len, &got);
+		rc = copy_out(text.data, text.len, off, dst, len, err);
 	if (rc == 0)
 		ckv_image_count(n->tree, m, t);
 	return rc;
@@ -106,26 +105,26 @@ int ckv_read(struct ckv_node *n, uint64_t off, void *dst, size_t len,
 	     size_t *out_len, struct ckpt_err *err)
 {
 	struct ckv_image *m = NULL;
-	const char *readme;
-	size_t size;
+	int rc;
 
 	*out_len = 0;
-	if (n->kind == CKV_README) {
-		readme = ckv_readme(&size);
-		copy_out(readme, size, off, dst, len, out_len);
-		return 0;
-	}
-	if (n->kind < CKV_CHECKPOINT_JSON)
+	if (n->kind != CKV_README && n->kind < CKV_CHECKPOINT_JSON)
 		return ckb_err(err, CKPT_EINVAL, "this is no file");
 	/* past the end there is nothing to read, nor to fail */
 	if (off >= n->size)
 		return 0;
 	len = (size_t)ckb_min_u64(len, n->size - off);
-	int rc = ckv_image_get(n->tree, n->ckpt, &m, err);
+	if (n->kind == CKV_README) {
+		size_t size;
+		const char *readme = ckv_readme(&size);
 
-	if (rc == 0)
-		rc = read_inside(n, m, off, dst, len, err);
-	ckv_image_put(n->tree, m);
+		rc = copy_out(readme, size, off, dst, len, err);
+	} else {
+		rc = ckv_image_get(n->tree, n->ckpt, &m, err);
+		if (rc == 0)
+			rc = read_inside(n, m, off, dst, len, err);
+		ckv_image_put(n->tree, m);
+	}
 	if (rc == 0)
 		*out_len = len;
 	return rc;
