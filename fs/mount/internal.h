@@ -81,6 +81,7 @@ struct ckm_fs {
 	pthread_mutex_t size_lock;
 	uint64_t size_bytes;    /* of all packs; guard: size_lock */
 	int64_t size_at_ns;     /* when that was; guard: size_lock */
+	bool size_busy;         /* a thread counts; guard: size_lock */
 };
 
 static inline struct ckm_fs *ckm_fs_of(fuse_req_t req)

@@ -50,7 +50,7 @@ struct daemon {
 
 struct notes {
 	bool foreground;
-	bool serving;           /* set once, before there are threads */
+	bool serving;           /* set once, before libfuse's threads start */
 	atomic_llong minute;    /* relaxed: a lost note more or less is fine */
 	atomic_int count;
 };
@@ -111,7 +111,7 @@ static void on_ready(void *ctx)
 /* ---- serving ---- */
 
 /* The last thing libfuse said: why it refused, for our sentence. Written and
- * read while there is one thread; later it only goes to the log. */
+ * read before `serving`, by one thread; later it only goes to the log. */
 static char fuse_said[200];
 
 static void fuse_says(enum fuse_log_level level, const char *fmt, va_list ap)

@@ -5,9 +5,9 @@
  * Everything under a checkpoint is immutable, so the kernel may keep entries,
  * attributes, folders and pages for ever; runs may change, so what stands in
  * them is asked for again after half a second: what is new, gone, renamed or
- * replaced is seen within a second. Nothing is ever notified to the kernel, so
- * nothing can wait for a request of its own (the deadlock of other mounts): a
- * replaced checkpoint is another node, with other pages.
+ * replaced is seen within a second: a replaced checkpoint is another node, with
+ * other pages. No request notifies the kernel of anything, so none can wait for
+ * one of its own (the deadlock of other mounts); sweep.c does, apart.
  *
  * A READ is answered in full, with verified bytes, or with EIO (S6): never
  * short, as that would cut the file for every reader. Nothing is ever written:

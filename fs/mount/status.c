@@ -61,7 +61,8 @@ static int size_folder(void *ctx, const char *name, unsigned char type)
 	return 0;
 }
 
-/* Bytes of all packs; counted at most once a minute. */
+/* Bytes of all packs; counted at most once a minute, by one thread. Meanwhile
+ * others say what was counted before: no worker waits for a walk. */
 static uint64_t store_bytes(struct ckm_fs *fs)
 {
 	struct size_walk w = { cks_store_sys(fs->store),
@@ -69,15 +70,22 @@ static uint64_t store_bytes(struct ckm_fs *fs)
 	int64_t now = w.sys->now_ns(w.sys);
 
 	pthread_mutex_lock(&fs->size_lock);
-	if (fs->size_at_ns == 0 || now - fs->size_at_ns > SIZE_AGE_NS) {
-		w.sys->list(w.sys, w.dirfd, "packs", size_folder, &w);
-		fs->size_bytes = w.bytes;
-		fs->size_at_ns = now;
-	}
+	bool mine = !fs->size_busy && (fs->size_at_ns == 0 ||
+				       now - fs->size_at_ns > SIZE_AGE_NS);
+
+	fs->size_busy = fs->size_busy || mine;
 	uint64_t bytes = fs->size_bytes;
 
 	pthread_mutex_unlock(&fs->size_lock);
-	return bytes;
+	if (!mine)
+		return bytes;
+	w.sys->list(w.sys, w.dirfd, "packs", size_folder, &w);
+	pthread_mutex_lock(&fs->size_lock);
+	fs->size_bytes = w.bytes;
+	fs->size_at_ns = now;
+	fs->size_busy = false;
+	pthread_mutex_unlock(&fs->size_lock);
+	return w.bytes;
 }
 
 void ckm_op_statfs(fuse_req_t req, fuse_ino_t ino)

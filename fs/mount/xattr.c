@@ -73,16 +73,25 @@ static bool value_of(const struct ckv_inside *in, enum attr attr,
 	return true;
 }
 
-static bool value(struct ckv_node *node, enum attr attr, struct ckb_buf *out)
+/* What a file shows, for its attributes; NULL, the request is answered: it
+ * cannot be had. The status file shows nothing. */
+static struct ckv_node *inside(fuse_req_t req, fuse_ino_t ino,
+			       struct ckv_inside *in)
 {
-	struct ckv_inside in;
+	struct ckv_node *node = ckm_nodes_get(ckm_fs_of(req)->nodes, ino);
+	struct ckpt_err err = { 0 };
 
-	if (ckv_inside_get(node, &in, NULL) < 0)
-		return false;
-	bool has = value_of(&in, attr, out);
+	*in = (struct ckv_inside){ 0 };
+	int rc = node ? ckv_inside_get(node, in, &err) : 0;
 
-	ckv_inside_put(node, &in);
-	return has;
+	if (node && rc == 0)
+		return node;
+	if (rc < 0)
+		ckm_fail(req, rc, &err);
+	else
+		fuse_reply_err(req, ino == CKM_STATUS_INO ? ENODATA : ESTALE);
+	ckv_put(node);
+	return NULL;
 }
 
 /* The kernel asks with size 0 for the length, then for the value. */
@@ -102,30 +111,46 @@ void ckm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     size_t size)
 {
 	CKB_BUF struct ckb_buf b = { 0 };
-	struct ckv_node *node;
+	struct ckv_inside in;
 	int i = 0;
 
 	ckm_count(ckm_fs_of(req), CKM_XATTR, 1);
 	while (i < A_COUNT && strcmp(names[i], name) != 0)
 		i++;
-	node = i < A_COUNT ? ckm_nodes_get(ckm_fs_of(req)->nodes, ino) : NULL;
-	if (node && value(node, (enum attr)i, &b))
+	if (i == A_COUNT) {
+		fuse_reply_err(req, ENODATA);
+		return;
+	}
+	struct ckv_node *node = inside(req, ino, &in);
+
+	if (!node)
+		return;
+	if (value_of(&in, (enum attr)i, &b))
 		reply(req, &b, size);
 	else
 		fuse_reply_err(req, ENODATA);
+	ckv_inside_put(node, &in);
 	ckv_put(node);
 }
 
 void ckm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-	struct ckv_node *node = ckm_nodes_get(ckm_fs_of(req)->nodes, ino);
 	CKB_BUF struct ckb_buf b = { 0 };
 	CKB_BUF struct ckb_buf one = { 0 };
+	struct ckv_inside in = { 0 };
+	struct ckv_node *node = NULL;
 
 	ckm_count(ckm_fs_of(req), CKM_XATTR, 1);
-	for (int i = 0; node && i < A_COUNT; i++)
-		if (value(node, (enum attr)i, &one))
+	if (ino != CKM_STATUS_INO) {
+		node = inside(req, ino, &in);
+		if (!node)
+			return;
+	}
+	for (int i = 0; i < A_COUNT; i++)
+		if (value_of(&in, (enum attr)i, &one))
 			ckb_buf_put(&b, names[i], strlen(names[i]) + 1);
-	ckv_put(node);
 	reply(req, &b, size);
+	if (node)
+		ckv_inside_put(node, &in);
+	ckv_put(node);
 }

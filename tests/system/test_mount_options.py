@@ -113,6 +113,22 @@ def xattrs(store, point, array):
         equal(c.getxattr(os.fsencode(file), b"user.ckptfs.dtype", None, 0), 3,
               "the length")
         tool("getfattr", "-d", "--absolute-names", file)
+        equal(os.listxattr(point / ".ckptfs"), [], "of the status file")
+        run("cp", f"{store}:run/1", f"{store}:hurt")
+        manifest = store / "checkpoints/hurt"
+        data = bytearray(manifest.read_bytes())
+        data[30] ^= 1
+        manifest.chmod(0o600)
+        manifest.write_bytes(data)
+        check(wait_for(lambda: (point / "hurt").exists()), "it is listed")
+        for call in (lambda p: os.getxattr(p, "user.ckptfs.checkpoint"),
+                     os.listxattr):
+            try:
+                call(point / "hurt")
+                check(False, "an attribute of a damaged checkpoint")
+            except OSError as e:
+                equal(e.errno, errno.EIO, "of a damaged checkpoint")
+    run("rm", "-q", f"{store}:hurt")
 
 
 def says_of_itself(store, point):
