@@ -82,16 +82,23 @@ struct ckm_fs {
 	uint64_t size_bytes;    /* of all packs; guard: size_lock */
 	int64_t size_at_ns;     /* when that was; guard: size_lock */
 	bool size_busy;         /* a thread counts; guard: size_lock */
+	int minor;              /* device minor of the mount; -1: unknown */
+	atomic_bool asked;      /* relaxed: there was a request */
 };
 
 static inline struct ckm_fs *ckm_fs_of(fuse_req_t req)
 {
 	return fuse_req_userdata(req);
 }
+/* The first request has come, so the kernel has dealt with INIT. */
+void ckm_asked(struct ckm_fs *fs);
+/* Every request counts itself first. */
 static inline void ckm_count(struct ckm_fs *fs, enum ckm_counter c,
 			     uint64_t n)
 {
 	atomic_fetch_add_explicit(&fs->counters[c], n, memory_order_relaxed);
+	if (!atomic_load_explicit(&fs->asked, memory_order_relaxed))
+		ckm_asked(fs);
 }
 
 /* ---- ops.c ---- */
@@ -154,7 +161,7 @@ CKB_MUST int ckm_point_find(const char *dir, const char *verb, char **out,
 			    struct ckpt_err *err);
 
 /* Root only, best effort: raise the kernel's read-ahead of the mount of device
- * @minor. */
+ * @minor. INIT's reply would lower it again. */
 void ckm_point_readahead(int minor);
 
 /* ---- sweep.c ---- */
@@ -168,8 +175,7 @@ struct ckm_sweep;
  * run the session's loop: one of @stops, which every thread blocks, ends that.
  */
 CKB_MUST int ckm_sweep_start(struct ckm_fs *fs, struct fuse_session *session,
-			     const char *point, int minor,
-			     const sigset_t *stops,
+			     const char *point, const sigset_t *stops,
 			     struct ckm_sweep **out, struct ckpt_err *err);
 /* The loop has ended, and so must the thread; it may be waiting for the mount.
  */

@@ -37,7 +37,6 @@
 struct daemon {
 	const struct ckm_opts *opts;
 	char *point;            /* real path of the mount point */
-	int minor;              /* device minor of our mount; -1: unknown */
 	int report_fd;          /* to the waiting parent; -1: none */
 	struct ckm_fs fs;
 	struct fuse_session *session;
@@ -203,7 +202,7 @@ static int session_open(struct daemon *d, struct ckpt_err *err)
 			       "refused%s%s; `ls`, `cat` and `export` work "
 			       "without a mount", d->opts->dir,
 			       fuse_said[0] ? ": " : "", fuse_said);
-	d->minor = ckm_point_minor(d->point);
+	d->fs.minor = ckm_point_minor(d->point);
 	return 0;
 }
 
@@ -215,7 +214,7 @@ static void session_unmount(struct daemon *d)
 {
 	int fds[2];
 
-	if (ckm_point_minor(d->point) != d->minor) {
+	if (ckm_point_minor(d->point) != d->fs.minor) {
 		if (pipe2(fds, O_CLOEXEC) != 0)
 			return; /* destroying the session closes it */
 		close(fds[0]);
@@ -302,8 +301,8 @@ static int serve(struct daemon *d, struct ckpt_err *err)
 		/* only now: systemd's automount lets its own group by */
 		if (!d->opts->foreground)
 			setsid();
-		rc = ckm_sweep_start(&d->fs, d->session, d->point, d->minor,
-				     &d->stops, &d->sweep, err);
+		rc = ckm_sweep_start(&d->fs, d->session, d->point, &d->stops,
+				     &d->sweep, err);
 	}
 	if (rc == 0) {
 		rc = session_loop(d, err);
@@ -449,7 +448,7 @@ int ckm_mount(const struct ckm_opts *opts, struct ckpt_err *err)
 {
 	CKB_FREE char *store = realpath(opts->store, NULL);
 	struct ckm_opts mine = *opts;
-	struct daemon d = { .opts = &mine, .minor = -1, .report_fd = -1 };
+	struct daemon d = { .opts = &mine, .fs.minor = -1, .report_fd = -1 };
 
 	if (!store)
 		return ckb_err_sys(err, errno, "cannot find store '%s'",

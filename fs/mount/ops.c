@@ -121,6 +121,12 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 		fs->ready(fs->ready_ctx);
 }
 
+void ckm_asked(struct ckm_fs *fs)
+{
+	if (!atomic_exchange_explicit(&fs->asked, true, memory_order_relaxed))
+		ckm_point_readahead(fs->minor);
+}
+
 /* As procfs: no size, read to the end. */
 static void status_stat(const struct ckm_fs *fs, struct stat *st)
 {

@@ -6,8 +6,8 @@
  * folder, a mount of ours, alive or dead, and any overlap with the store (a
  * daemon that reads its own mount waits for itself). A folder that is not empty
  * and another file system's mount are hidden while ours lasts, as with mount(8)
- * and libfuse. /proc/self/mountinfo is
- * read instead of the mount, which need not answer.
+ * and libfuse. /proc/self/mountinfo is read instead of the mount, which need
+ * not answer.
  */
 #include "mount/internal.h"
 
@@ -21,6 +21,8 @@
 #include <sys/wait.h>
 
 #define READAHEAD_KIB 4096
+#define BUSY_TRIES 10
+#define BUSY_MS 50
 
 /* Is @inner @outer itself, or below it? Both real paths. */
 static bool within(const char *outer, const char *inner)
@@ -228,11 +230,33 @@ int ckm_point_find(const char *dir, const char *verb, char **out,
 	return 0;
 }
 
+/* As umount2(2); -1 with EPERM: there is no fusermount3, which does it for
+ * users. */
+static int take_down(const char *point, bool lazy)
+{
+	if (umount2(point, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0)
+		return 0;
+	if (errno != EPERM || geteuid() == 0)
+		return -1;
+	int rc = run_fusermount(point, lazy);
+
+	errno = rc == 127 ? EPERM : EBUSY;
+	return rc == 0 ? 0 : -1;
+}
+
+/* A look at it, such as the daemon's own, keeps it busy for a moment only. */
 static int busy(const char *dir, const char *point, struct ckpt_err *err)
 {
+	const struct timespec moment = { .tv_nsec = BUSY_MS * 1000000 };
 	CKB_BUF struct ckb_buf who = { 0 };
 
 	ckm_holders(point, &who);
+	for (int i = 0; i < BUSY_TRIES && who.len == 0; i++) {
+		nanosleep(&moment, NULL);
+		if (take_down(point, false) == 0)
+			return 0;
+		ckm_holders(point, &who);
+	}
 	return ckb_err(err, CKPT_EBUSY, "cannot unmount '%s': it is in use%s%s;"
 		       " end that, or detach it now with: ckptfs umount -l "
 		       "'%s'", dir, who.len > 0 ? " by " : " by somebody",
@@ -243,27 +267,23 @@ static int busy(const char *dir, const char *point, struct ckpt_err *err)
 int ckm_umount(const char *dir, bool lazy, struct ckpt_err *err)
 {
 	CKB_FREE char *point = NULL;
-	int rc = ckm_point_find(dir, "unmount", &point, err), why;
+	int rc = ckm_point_find(dir, "unmount", &point, err);
 
 	if (rc < 0)
 		return rc;
-	if (umount2(point, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0)
-		return 0;
-	why = errno;
-	if (why == EBUSY)
-		return busy(dir, point, err);
-	if (why != EPERM || geteuid() == 0)
-		return ckb_err_sys(err, why, "cannot unmount '%s'", dir);
-	long user = mount_at(point).user;
+	long user = mount_at(point).user, self = (long)geteuid();
 
-	if (user != (long)getuid())
+	if (self != 0 && user != self)
 		return ckb_err(err, CKPT_EPERM, "cannot unmount '%s': user %ld "
 			       "mounted it, and none but that user and root "
 			       "may take it down", dir, user);
-	rc = run_fusermount(point, lazy);
-	if (rc == 127)
+	if (take_down(point, lazy) == 0)
+		return 0;
+	if (errno == EBUSY)
+		return busy(dir, point, err);
+	if (errno == EPERM && self != 0)
 		return ckb_err(err, CKPT_EPERM, "cannot unmount '%s': there is "
 			       "no fusermount3; install the package fuse3",
 			       dir);
-	return rc == 0 ? 0 : busy(dir, point, err);
+	return ckb_err_sys(err, errno, "cannot unmount '%s'", dir);
 }

@@ -28,12 +28,12 @@
 #include <time.h>
 
 #define SWEEP_S 5
+#define STATS_PER_S 100  /* no more: the store may be across a network */
 
 struct ckm_sweep {
 	struct ckm_fs *fs;
 	struct fuse_session *session;
 	const char *point;
-	int minor;              /* of our mount there */
 	pthread_t thread, loop; /* loop: who serves the session */
 	sigset_t stops;         /* CKM_WAKE among them */
 	bool stop;              /* the thread's own */
@@ -77,7 +77,7 @@ static void let_go(struct ckm_sweep *s, const struct ckm_known *k)
 	struct stat st;
 
 	/* it may be detached, and another be there */
-	if (ckm_point_minor(s->point) != s->minor) {
+	if (ckm_point_minor(s->point) != s->fs->minor) {
 		drop_entries(s, k);
 		return;
 	}
@@ -90,7 +90,8 @@ static void let_go(struct ckm_sweep *s, const struct ckm_known *k)
 	drop_entries(s, k);
 }
 
-static void sweep(struct ckm_sweep *s)
+/* Seconds until the next one. */
+static time_t sweep(struct ckm_sweep *s)
 {
 	size_t count = 0;
 	struct ckm_known *known = ckm_nodes_checkpoints(s->fs->nodes, &count);
@@ -102,6 +103,7 @@ static void sweep(struct ckm_sweep *s)
 	}
 	free(known);
 	ckv_tidy(s->fs->tree);
+	return SWEEP_S + (time_t)(count / STATS_PER_S);
 }
 
 /* libfuse looks whether it is to end, then waits for a signal: one between the
@@ -119,21 +121,17 @@ static void end_loop(struct ckm_sweep *s)
 
 static void *run(void *arg)
 {
-	const struct timespec wait = { .tv_sec = SWEEP_S };
+	struct timespec wait = { .tv_sec = SWEEP_S };
 	struct ckm_sweep *s = arg;
-	struct stat st;
 
-	/* once the mount has answered: INIT lowers what was raised before */
-	if (ckm_point_minor(s->point) == s->minor && lstat(s->point, &st) == 0)
-		ckm_point_readahead(s->minor);
 	while (!stopped(s, wait))
-		sweep(s);
+		wait.tv_sec = sweep(s);
 	end_loop(s);
 	return NULL;
 }
 
 int ckm_sweep_start(struct ckm_fs *fs, struct fuse_session *session,
-		    const char *point, int minor, const sigset_t *stops,
+		    const char *point, const sigset_t *stops,
 		    struct ckm_sweep **out, struct ckpt_err *err)
 {
 	struct ckm_sweep *s = calloc(1, sizeof(*s));
@@ -143,8 +141,7 @@ int ckm_sweep_start(struct ckm_fs *fs, struct fuse_session *session,
 	if (!s)
 		return ckb_err_nomem(err);
 	*s = (struct ckm_sweep){ .fs = fs, .session = session, .point = point,
-				 .minor = minor, .loop = pthread_self(),
-				 .stops = *stops };
+				 .loop = pthread_self(), .stops = *stops };
 	sigaddset(&s->stops, CKM_WAKE);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);

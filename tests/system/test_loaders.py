@@ -70,7 +70,8 @@ def few_requests(store, array):
             line = next(r.split() for r in open("/proc/self/mountinfo")
                         if r.split()[4] == str(point))
             ahead = f"/sys/class/bdi/{line[2]}/read_ahead_kb"
-            wait_for(lambda: int(open(ahead).read()) >= 4096)
+            os.stat(file)
+            check(int(open(ahead).read()) >= 4096, "read-ahead")
         before = status(point)
         data = mapped(file, mmap.MAP_SHARED)
         n = grown(point, before)

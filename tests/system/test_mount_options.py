@@ -239,6 +239,8 @@ def busy(store, point):
                                  "(tail: an open file)", "a mapped file)")):
         check(f"{p.pid} " in text and says in text, f"{p.pid} {says}: {text}")
     check("umount -l" in text, text)
+    text = one_sentence(run("umount", point, ok=False, cwd=point), "from within")
+    check("(ckptfs" not in text, text)
     equal(run("umount", "-l", point).returncode, 0, "umount -l")
     check(not os.path.ismount(point), "it is detached")
     for p in holders:
@@ -246,6 +248,17 @@ def busy(store, point):
         p.wait()
     check(wait_for(lambda: daemon_of(point) is None or
                    ended(daemon_of(point))), "the daemon ends with the last")
+    run("mount", store, point)
+    lookers = [subprocess.Popen([sys.executable, "-c", "import os, sys\n"
+                                 "while True: os.path.lexists(sys.argv[1])",
+                                 point / "run/1/model"]) for _ in range(3)]
+    for _ in range(5):
+        equal(run("umount", point).returncode, 0, "a mount that is looked at")
+        run("mount", store, point)
+    run("umount", point)
+    for p in lookers:
+        p.kill()
+        p.wait()
 
 
 def helper(store, point, tmp):
