@@ -27,7 +27,7 @@
 #include "verbs/store_impl.h"
 
 #define SHARDS_MAX 16u
-#define SHARD_CELLS 8u     /* that a shard has room for at least */
+#define SHARD_CELLS 32u    /* that a shard has room for at least */
 #define CELLS_MIN 4u       /* whatever the budget */
 #define BUCKETS 512u       /* per shard */
 #define HEAD UINT32_MAX    /* the "cell" that is the record header */

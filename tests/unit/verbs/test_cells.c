@@ -210,6 +210,19 @@ static void the_least_recently_used_goes_first(void **state)
 	assert_int_equal(counters(a).misses, 41);
 }
 
+/* A table in parts may fill one part while others are empty: a small one is
+ * not parted. */
+static void a_small_cache_holds_what_it_has_room_for(void **state)
+{
+	struct at *a = *state;
+
+	open_cache(a, 8 << 20);
+	for (int round = 0; round < 3; round++)
+		for (uint64_t i = 0; i < 30; i++)
+			cks_cell_put(a->s, get(a, i / 4, i % 4));
+	assert_int_equal(counters(a).misses, 30);
+}
+
 static void a_record_that_is_not_the_manifests_is_refused(void **state)
 {
 	struct at *a = *state;
@@ -378,6 +391,7 @@ int main(void)
 		Z(memory_is_the_budget_and_what_is_pinned),
 		T(the_smallest_cache_serves_two_readers),
 		T(the_least_recently_used_goes_first),
+		T(a_small_cache_holds_what_it_has_room_for),
 		T(a_record_that_is_not_the_manifests_is_refused),
 		Z(a_record_that_is_not_the_manifests_is_refused),
 		T(what_failed_is_not_kept),
