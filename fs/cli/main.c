@@ -39,51 +39,21 @@ static void usage(FILE *out)
 
 /* ---- what is said on stderr ---- */
 
-#define HELD_MAX 64
+#define HELD_BYTES (64u << 10)
 
-/* Notes wait for the end, so that what a failure says is not said twice. */
-struct texts {
-	char *list[HELD_MAX];
-	size_t count;
-};
+/* Errors that the library notes wait for the end: a command that fails says
+ * the same in its own sentence. */
 static struct {
-	pthread_mutex_t lock; /* of all below */
-	struct texts notes, failures;
+	pthread_mutex_t lock; /* of the text */
+	struct ckb_buf text;
 } held = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static bool keep(struct texts *t, const char *text)
-{
-	char *copy = t->count < HELD_MAX ? strdup(text) : NULL;
-
-	if (copy)
-		t->list[t->count++] = copy;
-	return copy != NULL;
-}
-
-static bool is_said(const char *text)
-{
-	for (size_t i = 0; i < held.failures.count; i++) {
-		const char *said = held.failures.list[i];
-
-		if (strstr(text, said) || strstr(said, text))
-			return true;
-	}
-	return false;
-}
-
-/* Print the notes whose words no failure had. */
-static void let_go(const struct cli *cli)
+static void let_go(int rc)
 {
 	pthread_mutex_lock(&held.lock);
-	for (size_t i = 0; i < held.notes.count; i++) {
-		if (!is_said(held.notes.list[i]))
-			fprintf(stderr, "ckptfs %s: note: %s\n", cli->command,
-				held.notes.list[i]);
-		free(held.notes.list[i]);
-	}
-	for (size_t i = 0; i < held.failures.count; i++)
-		free(held.failures.list[i]);
-	held.notes.count = held.failures.count = 0;
+	if (rc == CLI_OK && held.text.len > 0)
+		fwrite(held.text.data, 1, held.text.len, stderr);
+	ckb_buf_fini(&held.text);
 	pthread_mutex_unlock(&held.lock);
 }
 
@@ -95,9 +65,12 @@ static void note(void *ctx, enum ckb_level level, const char *text)
 	if (!cli->verbose && level > CKB_WARN)
 		return;
 	/* a mount may stay for weeks */
-	if (cli->about != &cli_mount && level <= CKB_WARN) {
+	if (level == CKB_ERROR && !cli->verbose && cli->about != &cli_mount) {
 		pthread_mutex_lock(&held.lock);
-		kept = keep(&held.notes, text);
+		kept = held.text.len < HELD_BYTES;
+		if (kept)
+			ckb_buf_printf(&held.text, "ckptfs %s: note: %s\n",
+				       cli->command, text);
 		pthread_mutex_unlock(&held.lock);
 	}
 	if (!kept)
@@ -120,9 +93,6 @@ int cli_fail_hint(const struct cli *cli, const struct ckpt_err *err,
 {
 	bool red = cli->color && isatty(STDERR_FILENO);
 
-	pthread_mutex_lock(&held.lock);
-	(void)keep(&held.failures, err->message);
-	pthread_mutex_unlock(&held.lock);
 	fprintf(stderr, "%sckptfs %s: %s%s%s%s\n", red ? "\033[31m" : "",
 		cli->command, err->message, hint ? "; " : "",
 		hint ? hint : "", red ? "\033[0m" : "");
@@ -190,7 +160,7 @@ static int run(const struct cli_command *c, int argc, char **argv)
 	ckb_log_sink(note, &cli);
 	int rc = c->run(&cli, argc, argv);
 
-	let_go(&cli);
+	let_go(rc);
 	return cli_finish(c->name, c->done, rc);
 }
 
