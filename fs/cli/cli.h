@@ -97,6 +97,13 @@ struct cli_place {
 CKB_MUST int cli_place(const char *arg, struct cli_place *out,
 		       struct ckpt_err *err);
 void cli_place_fini(struct cli_place *place);
+/* The place @arg, which must be a whole store: "STORE", "STORE:" or ":".
+ * CLI_OK, or the exit code, and it was said. */
+int cli_store_place(const struct cli *cli, const char *arg,
+		    struct cli_place *out);
+/* The path of the store that is to be made at @arg; malloc'ed. CLI_OK, or the
+ * exit code, and it was said. */
+int cli_new_store(const struct cli *cli, const char *arg, char **out);
 /* The one argument of a command that is for a whole store and has no options.
  * CLI_OK, or the exit code, and it was said. */
 int cli_whole_store(struct cli *cli, int argc, char **argv,

@@ -95,6 +95,7 @@ static int show_status(const struct cli *cli, const char *dir)
 
 static int run_mount(struct cli *cli, int argc, char **argv)
 {
+	CKB_CLEANUP(cli_place_fini) struct cli_place place = { 0 };
 	struct mount_call m = { 0 };
 	struct ckpt_err err = { 0 };
 	int rc = parse(cli, argc, argv, &m);
@@ -115,7 +116,10 @@ static int run_mount(struct cli *cli, int argc, char **argv)
 		return cli_usage(cli, "'%s' is a store and '%s' is not: the "
 				 "STORE comes first, then DIR",
 				 argv[optind + 1], argv[optind]);
-	m.opts.store = argv[optind];
+	rc = cli_store_place(cli, argv[optind], &place);
+	if (rc != CLI_OK)
+		return rc;
+	m.opts.store = place.store;
 	m.opts.dir = argv[optind + 1];
 	if (m.fake)
 		return CLI_OK;

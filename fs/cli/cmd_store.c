@@ -9,6 +9,7 @@
 
 static int run_init(struct cli *cli, int argc, char **argv)
 {
+	CKB_FREE char *path = NULL;
 	struct ckpt_err err = { 0 };
 
 	if (cli_no_option(cli, argc, argv) != CLI_OK)
@@ -16,18 +17,22 @@ static int run_init(struct cli *cli, int argc, char **argv)
 	if (argc - optind != 1)
 		return cli_usage(cli, "one STORE is wanted, %d given",
 				 argc - optind);
-	if (ckpt_store_init(argv[optind], &err) < 0)
+	int rc = cli_new_store(cli, argv[optind], &path);
+
+	if (rc != CLI_OK)
+		return rc;
+	if (ckpt_store_init(path, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json) {
 		struct cli_json j = { 0 };
 
 		cli_json_open(&j, NULL, '{');
-		cli_json_text(&j, "store", argv[optind]);
+		cli_json_text(&j, "store", path);
 		cli_json_close(&j, '}');
 		return cli_json_end(cli, &j);
 	}
 	if (!cli->quiet)
-		printf("made an empty store in '%s'\n", argv[optind]);
+		printf("made an empty store in '%s'\n", path);
 	return CLI_OK;
 }
 

@@ -167,22 +167,69 @@ bool cli_swapped(const char *place, const char *other)
 	return in_store(other) && !in_store(place);
 }
 
-int cli_whole_store(struct cli *cli, int argc, char **argv,
+int cli_store_place(const struct cli *cli, const char *arg,
 		    struct cli_place *out)
 {
 	struct ckpt_err err = { 0 };
 
+	if (cli_place(arg, out, &err) < 0)
+		return cli_fail(cli, &err);
+	/* of what is no store, opening it tells more */
+	if (!*out->path || !is_store(out->store))
+		return CLI_OK;
+	int rc = cli_usage(cli, "a whole STORE is wanted, and '%s' is a place "
+			   "in one: give '%s'", arg, out->store);
+
+	cli_place_fini(out);
+	return rc;
+}
+
+int cli_whole_store(struct cli *cli, int argc, char **argv,
+		    struct cli_place *out)
+{
 	if (cli_no_option(cli, argc, argv) != CLI_OK)
 		return CLI_USAGE;
 	if (argc - optind != 1)
 		return cli_usage(cli, "one STORE is wanted, %d given",
 				 argc - optind);
-	if (cli_place(argv[optind], out, &err) < 0)
+	return cli_store_place(cli, argv[optind], out);
+}
+
+/* Does the last component of @path hold a ':'? */
+static bool named_like_place(const char *path)
+{
+	const char *colon = strrchr(path, ':');
+	const char *slash = colon ? strchr(colon, '/') : NULL;
+
+	return colon && (!slash || slash[strspn(slash, "/")] == '\0');
+}
+
+int cli_new_store(const struct cli *cli, const char *arg, char **out)
+{
+	CKB_CLEANUP(cli_place_fini) struct cli_place place = { 0 };
+	struct ckpt_err err = { 0 };
+
+	*out = NULL;
+	if (strchr(arg, ':') && cli_place(arg, &place, &err) < 0)
 		return cli_fail(cli, &err);
-	if (!out->has_path)
+	bool whole = place.has_path && !*place.path; /* "STORE:" */
+
+	if (place.has_path && !whole && (*arg == ':' || is_store(place.store)))
+		return cli_usage(cli, "'%s' is a place in the store '%s', and "
+				 "no store can be made there; import makes "
+				 "checkpoints", arg, place.store);
+
+	if (!whole && named_like_place(arg) && access(arg, F_OK) != 0)
+		return cli_usage(cli, "'%s' reads like a checkpoint of a store "
+				 "'%.*s'; init makes a store, and import the "
+				 "checkpoint (for a store of this very name "
+				 "make the folder first)", arg,
+				 (int)(strrchr(arg, ':') - arg), arg);
+	*out = strdup(whole ? place.store : arg);
+	if (*out)
 		return CLI_OK;
-	cli_place_fini(out);
-	return cli_usage(cli, "a whole STORE is wanted, not a place in it");
+	ckb_err_nomem(&err);
+	return cli_fail(cli, &err);
 }
 
 void cli_place_fini(struct cli_place *place)

@@ -219,6 +219,34 @@ def exports(store, tmp):
         check(word in text, f".txt says {word}: {text}")
 
 
+def whole_stores(store, tmp):
+    """STORE, STORE: and, of $CKPTFS_STORE, a lone ':'."""
+    env = dict(os.environ, CKPTFS_STORE=str(store))
+    want = run("stat", store).stdout
+    equal(run("stat", f"{store}:").stdout, want, "stat STORE:")
+    equal(run("stat", ":", env=env).stdout, want, "stat :")
+    run("reindex", ":", env=env)
+    run("init", ":", env=dict(env, CKPTFS_STORE=str(tmp / "default")))
+    check((tmp / "default/ckptfs.json").exists(), "init :")
+    wrong = [
+        (2, ["init", f"{store}:x"], "is a place in the store"),
+        (2, ["init", ":x"], "is a place in the store"),
+        (2, ["init", tmp / "no:x"], "reads like a checkpoint"),
+        (2, ["init", f"{tmp}/no:x/"], "reads like a checkpoint"),
+        (1, ["init", f"{store}:"], "is a ckptfs store already"),
+        (2, ["stat", f"{store}:x"], f"give '{store}'"),
+        (2, ["mount", f"{store}:run/1", tmp], f"give '{store}'"),
+        (2, ["mount", ":run/1", tmp], f"give '{store}'"),
+        (1, ["stat", tmp / "no:x"], "no' does not exist"),
+    ]
+    for code, argv, word in wrong:
+        p = run(*argv, ok=False, env=env)
+        text = one_sentence(p, argv)
+        equal(p.returncode, code, f"exit code of {argv}")
+        check(word in text, f"{argv} says {word!r}: {text}")
+    check(not (tmp / "no:x").exists(), "nothing was made")
+
+
 def main():
     helps()
     with folder() as tmp:
@@ -229,6 +257,7 @@ def main():
         run("import", tmp / "m.safetensors", f"{store}:run/1")
         mistakes(store, tmp)
         common_options(store)
+        whole_stores(store, tmp)
         names(store, tmp)
         order(store, tmp)
         steps(store, tmp)
@@ -238,6 +267,7 @@ def main():
         p = run("cat", "--tensor", "weight", ":run/1", env=env)
         equal(len(p.stdout), 48, "CKPTFS_STORE")
         odd = tmp / "with:colon"
+        odd.mkdir()
         run("init", odd)
         run("import", tmp / "m.safetensors", f"{odd}:x:y")
         equal(run("ls", odd).stdout.decode().split()[-1], "x:y/",

@@ -151,6 +151,7 @@ def main():
         for name in ("run/1", "run/10", "other/2"):
             run("import", tmp / "m.safetensors", f"{store}:{name}")
         run("tag", f"{store}:run/1", "best")
+        (tmp / "with:colon").mkdir()
         run("init", tmp / "with:colon")
         run("import", tmp / "m.safetensors", f"{tmp}/with:colon:a/b:c")
         if shells:
