@@ -30,7 +30,7 @@ int cli_head(struct ckv_tree *tree, const char *path, struct ckv_node **out,
 
 		if (rc == 0 && ckv_node_kind(node) == CKV_CHECKPOINT) {
 			*out = node;
-			*out_rest = path + len + (path[len] == '/');
+			*out_rest = path + len + strspn(path + len, "/");
 			return 0;
 		}
 		ckv_put(node);

@@ -172,11 +172,14 @@ static int nothing(struct ckpt_store *store, const struct cli_place *place,
 
 	if (rc < 0)
 		return rc;
-	if (cli_head(tree, place->path, &node, &rest, NULL) == 0)
+	if (cli_head(tree, place->path, &node, &rest, NULL) == 0) {
+		while (rest > place->path && rest[-1] == '/')
+			rest--;
 		rc = ckb_err(err, CKPT_EINVAL, "'%s' is in a checkpoint, and a "
 			     "whole one is wanted: '%s:%.*s'", place->path,
-			     place->store, (int)(rest - place->path) - 1,
+			     place->store, (int)(rest - place->path),
 			     place->path);
+	}
 	ckv_put(node);
 	ckv_tree_free(tree);
 	if (rc < 0)

@@ -224,6 +224,10 @@ def shows(store):
     for name in ("h.0.own", "h/0/own", "h/0/own.npy", "h/0/own.txt"):
         equal(run("show", f"{store}:run/1/model/{name}").stdout, same,
               f"show of {name} is its .txt")
+    equal(run("show", f"{store}:run//1//model/h.0.own").stdout, same,
+          "show of a path with more slashes than it needs")
+    p = run("show", f"{store}:run/1//none", ok=False)
+    check("no item 'none'" in one_sentence(p, "what is behind '//'"), p.stderr)
     got = loads(run("show", "--json", f"{store}:run/1/model/h"), "folder")
     equal([t["name"] for t in got["tensors"]], ["h.0.own"], "a folder")
     got = loads(run("show", "--json", f"{store}:run/3/model/h.0.own"), "t")
@@ -312,6 +316,7 @@ def places(store, tmp):
     wrong = [
         (["check", f"{store}:run/1/model"], f"wanted: '{store}:run/1'"),
         (["log", f"{store}:run/1/model"], f"wanted: '{store}:run/1'"),
+        (["log", f"{store}:run/1//model"], f"wanted: '{store}:run/1'"),
         (["cat", "--tensor", "shared", f"{store}:run"], "'run/latest'"),
         (["cat", "--tensor", "shared", f"{store}:run/1/model/h"],
          "such as 'run/1/model'"),
