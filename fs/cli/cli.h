@@ -137,19 +137,46 @@ int cli_select(const struct cli *cli, struct cli_select *select, int option,
 bool cli_selected(const struct cli_select *select,
 		  const struct ckpt_entry *entry);
 
+/* The checkpoints of a store, as one walk found them, sorted by name. Their
+ * texts are our own. */
+struct cli_entries {
+	struct ckpt_entry *list;
+	size_t count, cap;
+	bool walked;
+};
+/* Walk, unless that was done. @flags: enum ckpt_entries_flag. After a failure
+ * @out still is to be freed. */
+CKB_MUST int cli_walk(struct ckpt_store *store, uint32_t flags,
+		      struct cli_entries *out, struct ckpt_err *err);
+void cli_entries_fini(struct cli_entries *all);
+/* The one called @name, or NULL. */
+const struct ckpt_entry *cli_entry(const struct cli_entries *all,
+				   const char *name);
+/* CKPT_EEXIST: what stands where @name would be, or on the way there. */
+CKB_MUST int cli_entry_free(const struct cli_entries *all, const char *name,
+			    struct ckpt_err *err);
+
 struct cli_names {
 	char **list;
 	size_t count, cap;
 };
 void cli_names_fini(struct cli_names *names);
+/* Sorted, each once. */
+void cli_names_sort(struct cli_names *names);
 
 bool cli_is_pattern(const char *path);
 
-/* The checkpoints that @place means, appended to @out: one, those of a run at
- * any depth (@runs), or what matches a pattern; @select (or NULL) chooses.
- * A path that ends in latest or newest is replaced by the name it means.
- * Nothing at all is CKPT_ENOENT; nothing chosen is none. After a failure @out
- * still is to be freed. */
+/* The checkpoints of @all that @place means, appended to @out: one, those of a
+ * run at any depth (@runs), or what matches a pattern; @select (or NULL)
+ * chooses. A path that ends in latest or newest is replaced by the name it
+ * means. Nothing at all is CKPT_ENOENT; nothing chosen is none. After a failure
+ * @out still is to be freed. */
+CKB_MUST int cli_pick_of(struct ckpt_store *store,
+			 const struct cli_entries *all,
+			 struct cli_place *place, bool runs,
+			 const struct cli_select *select,
+			 struct cli_names *out, struct ckpt_err *err);
+/* The same with a walk of its own. */
 CKB_MUST int cli_pick(struct ckpt_store *store, struct cli_place *place,
 		      bool runs, const struct cli_select *select,
 		      struct cli_names *out, struct ckpt_err *err);

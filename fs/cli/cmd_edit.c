@@ -21,6 +21,7 @@ struct work {
 	const struct cli *cli;
 	struct ckpt_store *store;
 	char *path;              /* of the store, as it was given */
+	struct cli_entries all;
 	struct cli_names names;
 	struct cli_select select;
 	bool force, dry, runs;
@@ -29,6 +30,7 @@ struct work {
 static void work_fini(struct work *w)
 {
 	ckpt_store_close(w->store);
+	cli_entries_fini(&w->all);
 	cli_names_fini(&w->names);
 	free(w->path);
 }
@@ -69,8 +71,10 @@ static int add_place(struct work *w, const char *arg, struct ckpt_err *err)
 		rc = ckb_err(err, CKPT_EINVAL, "'%s' names no checkpoint: "
 			     "STORE:NAME", arg);
 	if (rc == 0)
-		rc = cli_pick(w->store, &place, w->runs, &w->select,
-			      &w->names, err);
+		rc = cli_walk(w->store, 0, &w->all, err);
+	if (rc == 0)
+		rc = cli_pick_of(w->store, &w->all, &place, w->runs,
+				 &w->select, &w->names, err);
 	cli_place_fini(&place);
 	return rc;
 }
@@ -91,27 +95,6 @@ static void list_done(const struct work *w, const char *key, size_t count)
 
 /* ---- rm ---- */
 
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* Two arguments may mean one checkpoint. */
-static void each_once(struct cli_names *n)
-{
-	size_t kept = 0;
-
-	if (n->count > 0)
-		qsort(n->list, n->count, sizeof(*n->list), by_text);
-	for (size_t i = 0; i < n->count; i++) {
-		if (kept > 0 && strcmp(n->list[kept - 1], n->list[i]) == 0)
-			free(n->list[i]);
-		else
-			n->list[kept++] = n->list[i];
-	}
-	n->count = kept;
-}
-
 static void rm_summary(const struct work *w, size_t done)
 {
 	if (w->cli->json) {
@@ -127,22 +110,63 @@ static void rm_summary(const struct work *w, size_t done)
 		       done == 1 ? "" : "s");
 }
 
-static int rm_all(struct work *w, struct ckpt_err *err)
+struct guard {
+	const struct cli_names *names;
+	struct ckpt_err *err;
+};
+
+static int guards(void *ctx, const struct ckpt_tag *t)
 {
+	const struct guard *g = ctx;
+
+	for (size_t i = 0; t->checkpoint && i < g->names->count; i++)
+		if (strcmp(g->names->list[i], t->checkpoint) == 0)
+			return ckb_err(g->err, CKPT_EBUSY, "checkpoint '%s' "
+				       "has the tag '%s', which protects it",
+				       t->checkpoint, t->name);
+	return 0;
+}
+
+/* *@out_done: how many are gone. */
+static int rm_all(struct work *w, size_t *out_done, struct ckpt_err *err)
+{
+	struct guard g = { &w->names, err };
 	size_t done = 0;
 	int rc = 0;
 
-	each_once(&w->names);
+	cli_names_sort(&w->names);
+	if (!w->force && w->names.count > 0)
+		rc = ckpt_tag_list(w->store, guards, &g, err);
 	for (; rc == 0 && done < w->names.count; done++) {
 		if (!w->dry)
 			rc = ckpt_store_remove(w->store, w->names.list[done],
 					       w->force, err);
-		if (rc < 0)
+		if (rc < 0 && rc != CKPT_EUNSURE) /* that one is gone, too */
 			break;
 	}
 	if (rc == 0 || done > 0)
 		rm_summary(w, done);
+	*out_done = done;
 	return rc;
+}
+
+/* One of several failed: how far it came is told with it. */
+static int fail_among(const struct work *w, size_t done, const char *hint,
+		      const struct ckpt_err *err)
+{
+	CKB_BUF struct ckb_buf text = { 0 };
+
+	if (w->names.count > 1 && done == 0)
+		ckb_buf_printf(&text, "none of %zu was touched%s",
+			       w->names.count, hint ? "; " : "");
+	else if (w->names.count > 1)
+		ckb_buf_printf(&text, "%zu of %zu were done, the rest was left "
+			       "alone%s", done, w->names.count,
+			       hint ? "; " : "");
+	ckb_buf_printf(&text, "%s", hint ? hint : "");
+	ckb_buf_put(&text, "", 1);
+	return cli_fail_hint(w->cli, err, !text.failed && *text.data
+						  ? (char *)text.data : NULL);
 }
 
 static int run_rm(struct cli *cli, int argc, char **argv)
@@ -155,6 +179,7 @@ static int run_rm(struct cli *cli, int argc, char **argv)
 	};
 	CKB_CLEANUP(work_fini) struct work w = { .cli = cli };
 	struct ckpt_err err = { 0 };
+	size_t done = 0;
 	int c, rc = 0;
 
 	while ((c = cli_option(cli, argc, argv, "rnf", options)) != -1) {
@@ -173,11 +198,12 @@ static int run_rm(struct cli *cli, int argc, char **argv)
 		return cli_usage(cli, "a STORE:NAME is wanted");
 	for (int i = optind; rc == 0 && i < argc; i++)
 		rc = add_place(&w, argv[i], &err);
-	if (rc == 0)
-		rc = rm_all(&w, &err);
-	if (rc == CKPT_EBUSY)
-		return cli_fail_hint(cli, &err, "rm -f removes both");
-	return rc < 0 ? cli_fail(cli, &err) : CLI_OK;
+	if (rc < 0)
+		return cli_fail(cli, &err);
+	rc = rm_all(&w, &done, &err);
+	return rc == 0 ? CLI_OK
+		       : fail_among(&w, done, rc == CKPT_EBUSY
+				    ? "rm -f removes both" : NULL, &err);
 }
 
 const struct cli_command cli_rm = {
@@ -238,37 +264,6 @@ static int dest_init(struct work *w, const char *arg, struct dest *d,
 typedef int (*one_fn)(struct work *w, const char *from, const char *to,
 		      void *ctx, struct ckpt_err *err);
 
-static int each(struct work *w, const struct dest *d, const char *verb,
-		one_fn fn, void *ctx, struct ckpt_err *err)
-{
-	struct cli_json j = { 0 };
-	int rc = 0;
-
-	cli_json_open(&j, NULL, '{');
-	cli_json_open(&j, verb, '[');
-	for (size_t i = 0; rc == 0 && i < w->names.count; i++) {
-		const char *from = w->names.list[i];
-		CKB_FREE char *to = target(from, d->place.path, d->into);
-
-		rc = to ? fn(w, from, to, ctx, err) : ckb_err_nomem(err);
-		if (rc < 0)
-			break;
-		cli_json_open(&j, NULL, '{');
-		cli_json_text(&j, "from", from);
-		cli_json_text(&j, "to", to);
-		cli_json_close(&j, '}');
-		if (!w->cli->json && !w->cli->quiet)
-			printf("%s '%s' to '%s'\n", verb, from, to);
-	}
-	cli_json_close(&j, ']');
-	cli_json_close(&j, '}');
-	if (w->cli->json)
-		cli_json_end(w->cli, &j);
-	else
-		ckb_buf_fini(&j.text);
-	return rc;
-}
-
 static int move_one(struct work *w, const char *from, const char *to,
 		    void *ctx, struct ckpt_err *err)
 {
@@ -282,6 +277,101 @@ static int fork_one(struct work *w, const char *from, const char *to,
 	return ckpt_store_fork(w->store, from, to, ctx, err);
 }
 
+struct pair {
+	const struct ckpt_entry *from;
+	char *to;
+};
+
+static int by_to(const void *a, const void *b)
+{
+	const struct pair *x = a, *y = b;
+
+	return strcmp(x->to, y->to);
+}
+
+/* Killed half-way, a rename leaves both names, and another one ends it. */
+static bool half_moved(const struct cli_entries *all, const struct pair *p)
+{
+	const struct ckpt_entry *e = cli_entry(all, p->to);
+
+	return e && e != p->from &&
+	       (e->damage || (e->generation == p->from->generation &&
+			      memcmp(e->uuid, p->from->uuid,
+				     CKPT_UUID_BYTES) == 0));
+}
+
+/* Can all of them be had? Then nothing stops half-way but what happens
+ * meanwhile. @p is sorted. */
+static int look_first(const struct work *w, const struct pair *p, size_t count,
+		      bool moves, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < count; i++) {
+		const struct ckpt_entry *e = p[i].from;
+
+		if (e->damage)
+			return ckb_err(err, e->damage_code, "checkpoint '%s': "
+				       "%s", e->name, e->damage);
+		if (i > 0 && strcmp(p[i].to, p[i - 1].to) == 0)
+			return ckb_err(err, CKPT_EEXIST, "'%s' and '%s' would "
+				       "both be '%s'", p[i - 1].from->name,
+				       e->name, p[i].to);
+		if (!moves || !half_moved(&w->all, &p[i]))
+			rc = cli_entry_free(&w->all, p[i].to, err);
+	}
+	return rc;
+}
+
+static void say(const struct work *w, struct cli_json *j, const char *verb,
+		const struct pair *p)
+{
+	cli_json_open(j, NULL, '{');
+	cli_json_text(j, "from", p->from->name);
+	cli_json_text(j, "to", p->to);
+	cli_json_close(j, '}');
+	if (!w->cli->json && !w->cli->quiet)
+		printf("%s '%s' to '%s'\n", verb, p->from->name, p->to);
+}
+
+/* *@out_done: how many have their new name. */
+static int each(struct work *w, const struct dest *d, const char *verb,
+		one_fn fn, void *ctx, size_t *out_done, struct ckpt_err *err)
+{
+	size_t count = w->names.count, done = 0;
+	CKB_FREE struct pair *p = calloc(count + 1, sizeof(*p));
+	struct cli_json j = { 0 };
+	int rc = p ? 0 : ckb_err_nomem(err);
+
+	cli_json_open(&j, NULL, '{');
+	cli_json_open(&j, verb, '[');
+	for (size_t i = 0; rc == 0 && i < count; i++) {
+		p[i].from = cli_entry(&w->all, w->names.list[i]);
+		p[i].to = target(p[i].from->name, d->place.path, d->into);
+		rc = p[i].to ? 0 : ckb_err_nomem(err);
+	}
+	if (rc == 0 && count > 1) {
+		qsort(p, count, sizeof(*p), by_to);
+		rc = look_first(w, p, count, fn == move_one, err);
+	}
+	for (; rc == 0 && done < count; done++) {
+		rc = fn(w, p[done].from->name, p[done].to, ctx, err);
+		if (rc < 0 && rc != CKPT_EUNSURE)
+			break;
+		say(w, &j, verb, &p[done]);
+	}
+	for (size_t i = 0; p && i < count; i++)
+		free(p[i].to);
+	cli_json_close(&j, ']');
+	cli_json_close(&j, '}');
+	if (w->cli->json && (rc == 0 || done > 0))
+		cli_json_end(w->cli, &j);
+	else
+		ckb_buf_fini(&j.text);
+	*out_done = done;
+	return rc;
+}
+
 /* SOURCE... DEST from argv[optind] on. */
 static int edit(const struct cli *cli, int argc, char **argv,
 		const char *verb, one_fn fn, void *ctx)
@@ -289,6 +379,7 @@ static int edit(const struct cli *cli, int argc, char **argv,
 	CKB_CLEANUP(work_fini) struct work w = { .cli = cli };
 	struct dest d = { 0 };
 	struct ckpt_err err = { 0 };
+	size_t done = 0;
 	int rc = 0;
 
 	if (argc - optind < 2)
@@ -297,12 +388,16 @@ static int edit(const struct cli *cli, int argc, char **argv,
 	for (int i = optind; rc == 0 && i < argc - 1; i++)
 		rc = add_place(&w, argv[i], &err);
 	if (rc == 0) {
+		cli_names_sort(&w.names);
 		rc = dest_init(&w, argv[argc - 1], &d, &err);
-		if (rc == 0)
-			rc = each(&w, &d, verb, fn, ctx, &err);
-		cli_place_fini(&d.place);
 	}
-	return rc < 0 ? cli_fail(cli, &err) : CLI_OK;
+	if (rc < 0) {
+		cli_place_fini(&d.place);
+		return cli_fail(cli, &err);
+	}
+	rc = each(&w, &d, verb, fn, ctx, &done, &err);
+	cli_place_fini(&d.place);
+	return rc < 0 ? fail_among(&w, done, NULL, &err) : CLI_OK;
 }
 
 static int run_mv(struct cli *cli, int argc, char **argv)

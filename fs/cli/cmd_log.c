@@ -29,45 +29,16 @@ struct log {
 	enum sort sort;
 	bool reverse, has_limit;
 	uint64_t limit;
-	struct ckpt_entry *list; /* texts are our own */
-	size_t count, cap;
+	struct cli_entries all;
+	struct ckpt_entry *list; /* what is shown, borrowed from there */
+	size_t count;
 	int code;                /* the exit code that what is shown makes */
 };
 
 static void log_fini(struct log *l)
 {
-	for (size_t i = 0; i < l->count; i++) {
-		free((char *)l->list[i].name);
-		free((char *)l->list[i].metrics);
-		free((char *)l->list[i].damage);
-	}
+	cli_entries_fini(&l->all);
 	free(l->list);
-}
-
-static char *copy(const char *text, bool *failed)
-{
-	char *c = text ? strdup(text) : NULL;
-
-	*failed = *failed || (text && !c);
-	return c;
-}
-
-static int keep(void *ctx, const struct ckpt_entry *e)
-{
-	struct log *l = ctx;
-	bool failed = false;
-
-	if (!cli_selected(&l->select, e))
-		return 0;
-	if (!ckb_room(&l->list, l->count, &l->cap, sizeof(*l->list)))
-		return CKPT_ENOMEM;
-	struct ckpt_entry *mine = &l->list[l->count++];
-
-	*mine = *e;
-	mine->name = copy(e->name, &failed);
-	mine->metrics = copy(e->metrics, &failed);
-	mine->damage = copy(e->damage, &failed);
-	return failed ? CKPT_ENOMEM : 0;
 }
 
 /* ---- order ---- */
@@ -251,41 +222,17 @@ static int print(struct log *l)
 static int load(struct log *l, struct ckpt_store *store,
 		struct cli_place *place, struct ckpt_err *err)
 {
-	struct ckpt_entries_opts opts = {
-		.size = sizeof(opts), .flags = CKPT_ENTRIES_OWN,
-	};
 	CKB_CLEANUP(cli_names_fini) struct cli_names names = { 0 };
-	size_t kept = 0;
-	int rc = 0;
+	int rc = cli_walk(store, CKPT_ENTRIES_OWN, &l->all, err);
 
-	if (*place->path)
-		rc = cli_pick(store, place, true, NULL, &names, err);
-	if (rc == 0)
-		rc = ckpt_store_entries(store, &opts, keep, l, err);
-	if (rc == CKPT_ENOMEM)
-		return ckb_err_nomem(err);
-	/* both are in one order: that of the walk */
-	for (size_t i = 0, n = 0; *place->path && rc == 0 && i < l->count;
-	     i++) {
-		struct ckpt_entry e = l->list[i];
-		size_t at = n;
-
-		while (at < names.count && strcmp(names.list[at], e.name) != 0)
-			at++;
-		if (at < names.count) {
-			l->list[i] = l->list[kept];
-			l->list[kept++] = e;
-			n = at + 1;
-		}
-	}
-	if (*place->path && rc == 0) {
-		for (size_t i = kept; i < l->count; i++) {
-			free((char *)l->list[i].name);
-			free((char *)l->list[i].metrics);
-			free((char *)l->list[i].damage);
-		}
-		l->count = kept;
-	}
+	if (rc == 0 && (*place->path || l->all.count > 0))
+		rc = cli_pick_of(store, &l->all, place, true, &l->select,
+				 &names, err);
+	l->list = rc == 0 ? calloc(names.count + 1, sizeof(*l->list)) : NULL;
+	if (rc == 0 && !l->list)
+		rc = ckb_err_nomem(err);
+	for (size_t i = 0; rc == 0 && i < names.count; i++)
+		l->list[l->count++] = *cli_entry(&l->all, names.list[i]);
 	return rc;
 }
 

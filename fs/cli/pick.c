@@ -18,7 +18,6 @@
 #include "base/sys.h"
 #include "cli/inside.h"
 
-
 /* ---- --step, --since ---- */
 
 static bool whole(const char *text, size_t len, uint64_t *out)
@@ -116,6 +115,127 @@ bool cli_selected(const struct cli_select *s, const struct ckpt_entry *e)
 	return !s->has_since || (!e->damage && e->created_ns >= s->since_ns);
 }
 
+/* ---- what is there ---- */
+
+static char *copy(const char *text, bool *failed)
+{
+	char *c = text ? strdup(text) : NULL;
+
+	*failed = *failed || (text && !c);
+	return c;
+}
+
+static int keep(void *ctx, const struct ckpt_entry *e)
+{
+	struct cli_entries *all = ctx;
+	bool failed = false;
+
+	if (!ckb_room(&all->list, all->count, &all->cap, sizeof(*all->list)))
+		return CKPT_ENOMEM;
+	struct ckpt_entry *mine = &all->list[all->count++];
+
+	*mine = *e;
+	mine->name = copy(e->name, &failed);
+	mine->metrics = copy(e->metrics, &failed);
+	mine->damage = copy(e->damage, &failed);
+	return failed ? CKPT_ENOMEM : 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct ckpt_entry *x = a, *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
+int cli_walk(struct ckpt_store *store, uint32_t flags,
+	     struct cli_entries *out, struct ckpt_err *err)
+{
+	struct ckpt_entries_opts opts = { .size = sizeof(opts),
+					  .flags = flags };
+
+	if (out->walked)
+		return 0;
+	int rc = ckpt_store_entries(store, &opts, keep, out, err);
+
+	if (rc == CKPT_ENOMEM)
+		return ckb_err_nomem(err);
+	if (rc == 0 && out->count > 0)
+		qsort(out->list, out->count, sizeof(*out->list), by_name);
+	out->walked = rc == 0;
+	return rc;
+}
+
+void cli_entries_fini(struct cli_entries *all)
+{
+	for (size_t i = 0; i < all->count; i++) {
+		free((char *)all->list[i].name);
+		free((char *)all->list[i].metrics);
+		free((char *)all->list[i].damage);
+	}
+	free(all->list);
+	*all = (struct cli_entries){ 0 };
+}
+
+/* The first whose name is @name or sorts behind it; at the end: count. */
+static size_t find(const struct cli_entries *all, const char *name)
+{
+	size_t low = 0, high = all->count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (strcmp(all->list[middle].name, name) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+const struct ckpt_entry *cli_entry(const struct cli_entries *all,
+				   const char *name)
+{
+	size_t i = find(all, name);
+
+	return i < all->count && strcmp(all->list[i].name, name) == 0
+		       ? &all->list[i] : NULL;
+}
+
+static bool below(const char *name, const char *run)
+{
+	size_t len = strlen(run);
+
+	return strncmp(name, run, len) == 0 && name[len] == '/';
+}
+
+int cli_entry_free(const struct cli_entries *all, const char *name,
+		   struct ckpt_err *err)
+{
+	CKB_FREE char *head = NULL;
+
+	if (asprintf(&head, "%s/", name) < 0) {
+		head = NULL;
+		return ckb_err_nomem(err);
+	}
+	size_t i = find(all, head);
+
+	if (i < all->count && below(all->list[i].name, name))
+		return ckb_err(err, CKPT_EEXIST, "'%s' is a run, so no "
+			       "checkpoint can have that name", name);
+	if (cli_entry(all, name))
+		return ckb_err(err, CKPT_EEXIST, "checkpoint '%s' exists "
+			       "already", name);
+	for (char *slash; (slash = strrchr(head, '/'));) {
+		*slash = '\0';
+		if (cli_entry(all, head))
+			return ckb_err(err, CKPT_EEXIST, "'%s' is a "
+				       "checkpoint, so nothing can be below "
+				       "it: '%s'", head, name);
+	}
+	return 0;
+}
+
 /* ---- names ---- */
 
 bool cli_is_pattern(const char *path)
@@ -123,42 +243,43 @@ bool cli_is_pattern(const char *path)
 	return strpbrk(path, "*?[") != NULL;
 }
 
-enum { EXACT, RUN, PATTERN, ROUNDS };
-
-struct pick {
-	const char *path;
-	const struct cli_select *select;
-	struct cli_names *out;
-	int round;
-	bool seen;           /* something matched, chosen or not */
-};
-
-static bool matches(const struct pick *p, const char *name)
+static int by_text(const void *a, const void *b)
 {
-	size_t len = strlen(p->path);
-
-	if (p->round == EXACT)
-		return strcmp(name, p->path) == 0;
-	if (p->round == RUN)
-		return len == 0 || (strncmp(name, p->path, len) == 0 &&
-				    name[len] == '/');
-	return fnmatch(p->path, name, FNM_PATHNAME) == 0;
+	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int consider(void *ctx, const struct ckpt_entry *e)
+void cli_names_sort(struct cli_names *n)
 {
-	struct pick *p = ctx;
-	struct cli_names *n = p->out;
+	size_t kept = 0;
 
-	if (!matches(p, e->name))
-		return 0;
-	p->seen = true;
-	if (!cli_selected(p->select, e))
-		return 0;
+	if (n->count > 0)
+		qsort(n->list, n->count, sizeof(*n->list), by_text);
+	for (size_t i = 0; i < n->count; i++) {
+		if (kept > 0 && strcmp(n->list[kept - 1], n->list[i]) == 0)
+			free(n->list[i]);
+		else
+			n->list[kept++] = n->list[i];
+	}
+	n->count = kept;
+}
+
+enum { EXACT, RUN, PATTERN, ROUNDS };
+
+static bool matches(const char *path, int round, const char *name)
+{
+	if (round == EXACT)
+		return strcmp(name, path) == 0;
+	if (round == RUN)
+		return !*path || below(name, path);
+	return fnmatch(path, name, FNM_PATHNAME) == 0;
+}
+
+static int add(struct cli_names *n, const char *name, struct ckpt_err *err)
+{
 	if (!ckb_room(&n->list, n->count, &n->cap, sizeof(*n->list)))
-		return CKPT_ENOMEM;
-	n->list[n->count] = strdup(e->name);
-	return n->list[n->count] ? (n->count++, 0) : CKPT_ENOMEM;
+		return ckb_err_nomem(err);
+	n->list[n->count] = strdup(name);
+	return n->list[n->count] ? (n->count++, 0) : ckb_err_nomem(err);
 }
 
 /* Of the name of no checkpoint: does it go on behind one's? */
@@ -193,31 +314,43 @@ static int nothing(struct ckpt_store *store, const struct cli_place *place,
 		       "store '%s'", place->path, place->store);
 }
 
+int cli_pick_of(struct ckpt_store *store, const struct cli_entries *all,
+		struct cli_place *place, bool runs,
+		const struct cli_select *select, struct cli_names *out,
+		struct ckpt_err *err)
+{
+	bool seen = false; /* something matched, chosen or not */
+	int rc = cli_follow(store, &place->path, err);
+
+	for (int round = 0; rc == 0 && round < ROUNDS && !seen; round++) {
+		if (round == PATTERN && !cli_is_pattern(place->path))
+			break;
+		for (size_t i = 0; rc == 0 && i < all->count; i++) {
+			const struct ckpt_entry *e = &all->list[i];
+
+			if (!matches(place->path, round, e->name))
+				continue;
+			seen = true;
+			if (cli_selected(select, e))
+				rc = add(out, e->name, err);
+		}
+		if (rc == 0 && round == RUN && seen && !runs)
+			rc = ckb_err(err, CKPT_EINVAL, "'%s' is a run, a "
+				     "folder of checkpoints; -r takes all "
+				     "of them", place->path);
+	}
+	return rc < 0 || seen ? rc : nothing(store, place, err);
+}
+
 int cli_pick(struct ckpt_store *store, struct cli_place *place, bool runs,
 	     const struct cli_select *select, struct cli_names *out,
 	     struct ckpt_err *err)
 {
-	struct pick p = { .select = select, .out = out };
-	int rc = cli_follow(store, &place->path, err);
+	CKB_CLEANUP(cli_entries_fini) struct cli_entries all = { 0 };
+	int rc = cli_walk(store, 0, &all, err);
 
-	if (rc < 0)
-		return rc;
-	p.path = place->path;
-	for (; p.round < ROUNDS && !p.seen; p.round++) {
-		if (p.round == PATTERN && !cli_is_pattern(p.path))
-			break;
-		rc = ckpt_store_entries(store, NULL, consider, &p, err);
-
-		if (rc == CKPT_ENOMEM)
-			return ckb_err_nomem(err);
-		if (rc < 0)
-			return rc;
-		if (p.round == RUN && p.seen && !runs)
-			return ckb_err(err, CKPT_EINVAL, "'%s' is a run, a "
-				       "folder of checkpoints; -r takes all "
-				       "of them", p.path);
-	}
-	return p.seen ? 0 : nothing(store, place, err);
+	return rc < 0 ? rc : cli_pick_of(store, &all, place, runs, select, out,
+					 err);
 }
 
 void cli_names_fini(struct cli_names *n)

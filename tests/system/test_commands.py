@@ -280,6 +280,43 @@ def edits(store):
           "ls of a pattern")
 
 
+def many(store):
+    """Several names are looked at first: a clash of one changes nothing."""
+    for name in ("many/1", "many/2", "many/3", "else/1", "new/2"):
+        run("cp", "-q", f"{store}:run/1", f"{store}:{name}")
+    run("tag", f"{store}:many/3", "third")
+    before = log(store, "--sort", "name")
+    wrong = [
+        (["mv", f"{store}:many/*", f"{store}:new/"],
+         "'new/2' exists already; none of 3 was touched"),
+        (["cp", f"{store}:many/*", f"{store}:new/"], "'new/2' exists already"),
+        (["mv", f"{store}:*/1", f"{store}:all/"],
+         "'else/1' and 'many/1' would both be 'all/1'"),
+        (["mv", f"{store}:many/2", f"{store}:many/1", f"{store}:new/2/"],
+         "'new/2' is a checkpoint"),
+        (["mv", f"{store}:many/*", f"{store}:many/"], "'many/1' exists"),
+        (["rm", f"{store}:many/*"], "'third', which protects it; none of 3"),
+        (["rm", "-n", f"{store}:many/*"], "'third'"),
+    ]
+    for argv, word in wrong:
+        for option in ([], ["--json"]):
+            p = run(*argv, *option, ok=False)
+            text = one_sentence(p, argv)
+            check(word in text, f"{argv} says {word!r}: {text}")
+            equal((p.returncode, p.stdout), (1, b""), f"{argv} fails")
+        equal(log(store, "--sort", "name"), before, f"{argv} changes nothing")
+    # killed half-way: both names, one file; the same command ends it
+    os.link(store / "checkpoints/many/1", store / "checkpoints/old-1")
+    (store / "checkpoints/third").mkdir()
+    os.rename(store / "checkpoints/old-1", store / "checkpoints/third/1")
+    run("mv", f"{store}:many/*", f"{store}:third/")
+    equal(log(f"{store}:third", "--sort", "name"),
+          ["third/1", "third/2", "third/3"], "a half-done mv is finished")
+    # the same twice is one
+    run("rm", "-f", f"{store}:third/*", f"{store}:third/2")
+    run("rm", f"{store}:else/1", f"{store}:new/2")
+
+
 def exports(store, tmp):
     out = tmp / "patterns"
     p = run("export", f"{store}:run/*", out, ok=False)
@@ -770,6 +807,7 @@ def main():
         places(store, tmp)
         mistakes(store, tmp)
         exports(store, tmp)
+        many(store)
         all_json(store, tmp)
         edits(store)
         hostile(tmp)
