@@ -57,14 +57,27 @@ static bool next_option(const char **at, const char **out, size_t *out_len)
 	return false;
 }
 
-/* Options that a help text lists. */
-static void offer_listed(const char *at, const char *word)
+/* Does @help list it before @option? "-o" has many lines. */
+static bool listed_before(const char *help, const char *option, size_t len)
 {
-	const char *option;
+	const char *other;
+	size_t other_len;
+
+	while (next_option(&help, &other, &other_len) && other < option)
+		if (other_len == len && memcmp(other, option, len) == 0)
+			return true;
+	return false;
+}
+
+/* Options that a help text lists. */
+static void offer_listed(const char *help, const char *word)
+{
+	const char *at = help, *option;
 	size_t len;
 
 	while (next_option(&at, &option, &len))
-		if (begins(option, len, word))
+		if (begins(option, len, word) &&
+		    !listed_before(help, option, len))
 			printf("%.*s%s\n", (int)len, option,
 			       option[len] == '=' ? "=" : "");
 }

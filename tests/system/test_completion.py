@@ -27,27 +27,29 @@ printf '%s\n' "${COMPREPLY[@]}"
 
 
 def bash_words(line):
-    """bash's splitting: at blanks, and at : and = which are words too."""
-    words, word, glued = [], "", False
-    for c in line:
-        if c == " ":
+    """bash's splitting: at blanks, and at runs of : = @, which are words too,
+    but in quotes."""
+    words, word, quote = [], "", ""
+    it = iter(line)
+    for c in it:
+        breaks = word != "" and word[-1] in ":=@"
+        if quote:
+            word += c
+            quote = "" if c == quote else quote
+        elif c == "\\":
+            word += c + next(it, "")
+        elif c == " ":
             if word:
                 words.append(word)
-            word, glued = "", False
-        elif c in ":=":
-            if word and word[-1] not in ":=":
-                words.append(word)
-                word = ""
-            word += c
+            word = ""
         else:
-            if word and word[-1] in ":=":
+            if word and breaks != (c in ":=@"):
                 words.append(word)
                 word = ""
             word += c
-    if line.endswith((":", "=")):
+            quote = c if c in "\"'" else ""
+    if word or line.endswith(" "):
         words.append(word)
-        word = ""
-    words.append(word)
     return words
 
 
@@ -75,10 +77,24 @@ def in_bash(store, tmp):
     equal(bash(typed(f"cat {store}:run/1/model/h/0/w.n")),
           ["run/1/model/h/0/w.npy"], "a tensor")
     equal(bash(typed(f"ls {store}:@b")), ["@best"], "a tag")
+    equal(bash(typed(f"ls {store}:@")), ["@best"], "any tag")
     equal(bash(typed(f"mv {store}:run/1 {store}:run/10/m")),
           ["run/10/model/"], "the second place")
     equal(bash(typed(f"ls {tmp}/with:colon:a/b")), ["a/b:c/"],
           "a store and a name with colons")
+    for begun in ("ls ", f"ls {store}:run/ ", "ls -l ", "log --json "):
+        equal(bash(typed(begun)), [""], f"an empty word behind {begun!r}")
+    odd = f"{tmp}/o d"
+    for quoted, offers in (
+            (f"{tmp}/o\\ d:it", ["it\\'s/", "it\\ \\$x/"]),
+            (f"{tmp}/o\\ d:it\\ ", ["it\\ \\$x/"]),
+            (f"'{odd}:it", [f"{odd}:it'\\''s/", f"{odd}:it $x/"]),
+            (f'"{odd}:it', [f"{odd}:it's/", f"{odd}:it \\$x/"]),
+            (f"'{odd}':it", ["it\\'s/", "it\\ \\$x/"]),
+            (f"{tmp}/o\\ d:'it ", ["it $x/"])):
+        equal(sorted(bash(typed(f"ls {quoted}"))), sorted(offers),
+              f"in quotes: {quoted}")
+    equal(bash(typed("mount -")).count("-o"), 1, "an option once")
     equal(bash(typed(f"ls {tmp}/nowhere:x")), [""], "no store")
     equal(bash(typed(f"ls {store}:nope/x")), [""], "nothing there")
 
@@ -91,7 +107,11 @@ def in_a_terminal(store):
     if child == 0:
         os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], env)
     os.write(fd, f"source {SCRIPTS}/ckptfs.bash\n".encode())
-    os.write(fd, f"ckptfs log --js\t {store}:oth\t\nexit\n".encode())
+    os.write(fd, f"ckptfs log --js\t {store}:oth\t\n".encode())
+    # a name with a blank, in quotes and without; a tag
+    os.write(fd, f"ckptfs ls '{store}:a b/s\t\n"
+                 f"ckptfs show --json {store}:a\\ \ttp\t\n"
+                 f"ckptfs log --json {store}:@be\t\nexit\n".encode())
     said = b""
     while True:
         try:
@@ -102,8 +122,9 @@ def in_a_terminal(store):
             break
         said += part
     os.waitpid(child, 0)
-    check(b'{"checkpoints": [{"name": "other/2"' in said,
-          f"TAB in a terminal: {said!r}")
+    for want in (b'{"checkpoints": [{"name": "other/2"', b"checkpoint.json",
+                 b'{"name": "a b/tp"', b'{"checkpoints": [{"name": "run/1"'):
+        check(want in said, f"TAB in a terminal gives {want}: {said!r}")
 
 
 def in_zsh(store):
@@ -151,6 +172,11 @@ def main():
         for name in ("run/1", "run/10", "other/2"):
             run("import", tmp / "m.safetensors", f"{store}:{name}")
         run("tag", f"{store}:run/1", "best")
+        odd = new_store(tmp, "o d")
+        for name in ("it's", "it $x"):
+            run("import", tmp / "m.safetensors", f"{odd}:{name}/1")
+        for name in ("sp", "tp"):
+            run("import", tmp / "m.safetensors", f"{store}:a b/{name}")
         (tmp / "with:colon").mkdir()
         run("init", tmp / "with:colon")
         run("import", tmp / "m.safetensors", f"{tmp}/with:colon:a/b:c")
