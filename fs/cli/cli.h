@@ -11,6 +11,7 @@
 #include <ckpt/ckpt.h>
 #include <ckpt/writer.h>
 #include <libsmartcols.h>
+#include <stdio.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -204,7 +205,8 @@ const char *cli_count(char dst[CLI_COUNT_BYTES], uint64_t n,
 /* @len bytes of @text, appended as they may be shown: what the locale cannot
  * show, controls and invisible characters are \xNN. Again changes nothing. */
 void cli_escape(struct ckb_buf *out, const char *text, size_t len);
-/* A line of output: as it is for programs, escaped on a terminal. */
+/* A line: as it is for programs, escaped on a terminal. */
+void cli_say(FILE *to, const char *fmt, ...) CKB_PRINTF(2, 3);
 void cli_line(const char *text);
 
 struct cli_column {

@@ -79,7 +79,7 @@ static int add_place(struct work *w, const char *arg, struct ckpt_err *err)
 	return rc;
 }
 
-static void list_done(const struct work *w, const char *key, size_t count)
+static int list_done(const struct work *w, const char *key, size_t count)
 {
 	struct cli_json j = { 0 };
 
@@ -90,24 +90,23 @@ static void list_done(const struct work *w, const char *key, size_t count)
 	cli_json_close(&j, ']');
 	cli_json_bool(&j, "dry_run", w->dry);
 	cli_json_close(&j, '}');
-	cli_json_end(w->cli, &j);
+	return cli_json_end(w->cli, &j);
 }
 
 /* ---- rm ---- */
 
-static void rm_summary(const struct work *w, size_t done)
+static int rm_summary(const struct work *w, size_t done)
 {
-	if (w->cli->json) {
-		list_done(w, "removed", done);
-		return;
-	}
+	if (w->cli->json)
+		return list_done(w, "removed", done);
 	if (w->dry)
 		for (size_t i = 0; i < done; i++)
-			printf("would remove %s\n", w->names.list[i]);
+			cli_say(stdout, "would remove %s", w->names.list[i]);
 	if (!w->cli->quiet && !w->dry)
 		printf("removed %zu checkpoint%s; what no other one uses stays "
 		       "in the packs until garbage is collected\n", done,
 		       done == 1 ? "" : "s");
+	return CLI_OK;
 }
 
 struct guard {
@@ -127,7 +126,7 @@ static int guards(void *ctx, const struct ckpt_tag *t)
 	return 0;
 }
 
-/* *@out_done: how many are gone. */
+/* CLI_OK, CLI_FAILED (said), or an error; *@out_done: how many are gone. */
 static int rm_all(struct work *w, size_t *out_done, struct ckpt_err *err)
 {
 	struct guard g = { &w->names, err };
@@ -144,10 +143,10 @@ static int rm_all(struct work *w, size_t *out_done, struct ckpt_err *err)
 		if (rc < 0 && rc != CKPT_EUNSURE) /* that one is gone, too */
 			break;
 	}
-	if (rc == 0 || done > 0)
-		rm_summary(w, done);
+	int said = rc == 0 || done > 0 ? rm_summary(w, done) : CLI_OK;
+
 	*out_done = done;
-	return rc;
+	return rc < 0 ? rc : said;
 }
 
 /* One of several failed: how far it came is told with it. */
@@ -201,7 +200,7 @@ static int run_rm(struct cli *cli, int argc, char **argv)
 	if (rc < 0)
 		return cli_fail(cli, &err);
 	rc = rm_all(&w, &done, &err);
-	return rc == 0 ? CLI_OK
+	return rc >= 0 ? rc
 		       : fail_among(&w, done, rc == CKPT_EBUSY
 				    ? "rm -f removes both" : NULL, &err);
 }
@@ -331,10 +330,11 @@ static void say(const struct work *w, struct cli_json *j, const char *verb,
 	cli_json_text(j, "to", p->to);
 	cli_json_close(j, '}');
 	if (!w->cli->json && !w->cli->quiet)
-		printf("%s '%s' to '%s'\n", verb, p->from->name, p->to);
+		cli_say(stdout, "%s '%s' to '%s'", verb, p->from->name, p->to);
 }
 
-/* *@out_done: how many have their new name. */
+/* CLI_OK, CLI_FAILED (said), or an error; *@out_done: how many have their new
+ * name. */
 static int each(struct work *w, const struct dest *d, const char *verb,
 		one_fn fn, void *ctx, size_t *out_done, struct ckpt_err *err)
 {
@@ -364,12 +364,14 @@ static int each(struct work *w, const struct dest *d, const char *verb,
 		free(p[i].to);
 	cli_json_close(&j, ']');
 	cli_json_close(&j, '}');
+	int said = CLI_OK;
+
 	if (w->cli->json && (rc == 0 || done > 0))
-		cli_json_end(w->cli, &j);
+		said = cli_json_end(w->cli, &j);
 	else
 		ckb_buf_fini(&j.text);
 	*out_done = done;
-	return rc;
+	return rc < 0 ? rc : said;
 }
 
 /* SOURCE... DEST from argv[optind] on. */
@@ -397,7 +399,7 @@ static int edit(const struct cli *cli, int argc, char **argv,
 	}
 	rc = each(&w, &d, verb, fn, ctx, &done, &err);
 	cli_place_fini(&d.place);
-	return rc < 0 ? fail_among(&w, done, NULL, &err) : CLI_OK;
+	return rc < 0 ? fail_among(&w, done, NULL, &err) : rc;
 }
 
 static int run_mv(struct cli *cli, int argc, char **argv)

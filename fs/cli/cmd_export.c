@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/json.h"
 #include "tree/tree.h"
 
 #define STEP_BYTES (1u << 20)
@@ -359,6 +359,18 @@ static int export_pattern(struct export *x, struct request *r,
 	return rc;
 }
 
+static int summary_json(const struct cli *cli, const struct export *x)
+{
+	struct cli_json j = { 0 };
+
+	cli_json_open(&j, NULL, '{');
+	cli_json_u64(&j, "files", x->files);
+	cli_json_u64(&j, "bytes", x->bytes);
+	cli_json_close(&j, '}');
+	return cli_json_end(cli, &j);
+}
+
+/* CLI_OK, CLI_FAILED (said), or an error. */
 static int run_place(struct request *r, struct ckpt_err *err)
 {
 	struct ckpt_store *store = NULL;
@@ -384,12 +396,11 @@ static int run_place(struct request *r, struct ckpt_err *err)
 	}
 	cli_progress_end(&x.progress);
 	if (rc == 0 && r->cli->json)
-		printf("{\"files\": %ju, \"bytes\": %ju}\n",
-		       (uintmax_t)x.files, (uintmax_t)x.bytes);
+		rc = summary_json(r->cli, &x);
 	else if (rc == 0 && !r->cli->quiet)
-		printf("exported %s, %s, to '%s'\n",
-		       cli_count(count, x.files, "file"),
-		       cli_size(size, x.bytes), r->dest);
+		cli_say(stdout, "exported %s, %s, to '%s'",
+			cli_count(count, x.files, "file"),
+			cli_size(size, x.bytes), r->dest);
 	free(x.data);
 	ckv_put(node);
 	ckv_tree_free(tree);
@@ -430,10 +441,7 @@ static int run_export(struct cli *cli, int argc, char **argv)
 	cli_place_fini(&r.place);
 	if (rc < 0 && cli_stopped())
 		return cli_stop_end(cli, "nothing incomplete is left");
-	if (rc < 0)
-		cli_fail(cli, &err);
-	return rc == 0 ? CLI_OK : rc == CKPT_ECORRUPT ? CLI_DAMAGE
-						      : CLI_FAILED;
+	return rc < 0 ? cli_fail_found(cli, &err) : rc;
 }
 
 const struct cli_command cli_export = {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/json.h"
 
 struct import {
 	struct ckpt_writer_opts writer;
@@ -39,61 +39,50 @@ static const char *next_note(const struct import *m, const char *note)
 	return note < first + m->notes.len ? note : NULL;
 }
 
-/* A note is printable UTF-8, so this is all that JSON wants escaped. */
-static void put_json(const char *text)
+static int summary_json(const struct cli *cli, const struct import *m,
+			const struct ckpt_import_result *r)
 {
-	putchar('"');
-	for (; *text; text++) {
-		if (*text == '"' || *text == '\\')
-			putchar('\\');
-		putchar(*text);
-	}
-	putchar('"');
+	struct cli_json j = { 0 };
+
+	cli_json_open(&j, NULL, '{');
+	cli_json_u64(&j, "tensors", r->tensor_count);
+	cli_json_u64(&j, "aliases", r->alias_count);
+	cli_json_u64(&j, "files", r->file_count);
+	cli_json_u64(&j, "bytes", r->progress.bytes_total);
+	cli_json_u64(&j, "chunks", r->progress.chunk_count);
+	cli_json_u64(&j, "new_chunks", r->progress.chunk_new_count);
+	cli_json_u64(&j, "new_bytes", r->progress.bytes_new);
+	cli_json_open(&j, "notes", '[');
+	for (const char *n = NULL; (n = next_note(m, n));)
+		cli_json_text(&j, NULL, n);
+	cli_json_close(&j, ']');
+	cli_json_close(&j, '}');
+	return cli_json_end(cli, &j);
 }
 
-static void summary_json(const struct import *m,
-			 const struct ckpt_import_result *r)
-{
-	printf("{\"tensors\": %" PRIu64 ", \"aliases\": %" PRIu64
-	       ", \"files\": %" PRIu64 ", \"bytes\": %" PRIu64
-	       ", \"chunks\": %" PRIu64 ", \"new_chunks\": %" PRIu64
-	       ", \"new_bytes\": %" PRIu64 ", \"notes\": [",
-	       r->tensor_count, r->alias_count, r->file_count,
-	       r->progress.bytes_total, r->progress.chunk_count,
-	       r->progress.chunk_new_count, r->progress.bytes_new);
-	for (const char *n = NULL; (n = next_note(m, n));) {
-		if (n != (const char *)m->notes.data)
-			fputs(", ", stdout);
-		put_json(n);
-	}
-	puts("]}");
-}
-
-static void summary(const struct cli *cli, const struct import *m,
-		    const char *place, const struct ckpt_import_result *r)
+static void summary(const struct import *m, const char *place,
+		    const struct ckpt_import_result *r)
 {
 	char all[CLI_SIZE_BYTES], new[CLI_SIZE_BYTES];
 	char count[CLI_COUNT_BYTES], of[CLI_COUNT_BYTES];
+	CKB_BUF struct ckb_buf text = { 0 };
 
-	if (cli->json) {
-		summary_json(m, r);
-		return;
-	}
-	if (cli->quiet)
-		return;
-	printf("imported '%s': %s", place,
-	       cli_count(count, r->tensor_count, "tensor"));
+	ckb_buf_printf(&text, "imported '%s': %s", place,
+		       cli_count(count, r->tensor_count, "tensor"));
 	if (r->alias_count > 0)
-		printf(" (%" PRIu64 " of them tied)", r->alias_count);
+		ckb_buf_printf(&text, " (%" PRIu64 " of them tied)",
+			       r->alias_count);
 	if (r->file_count > 0)
-		printf(", %s", cli_count(count, r->file_count, "file"));
-	printf(", %s; new in the store: %s in %" PRIu64 " of %s\n",
-	       cli_size(all, r->progress.bytes_total),
-	       cli_size(new, r->progress.bytes_new),
-	       r->progress.chunk_new_count,
-	       cli_count(of, r->progress.chunk_count, "chunk"));
+		ckb_buf_printf(&text, ", %s",
+			       cli_count(count, r->file_count, "file"));
+	ckb_buf_printf(&text, ", %s; new in the store: %s in %" PRIu64
+		       " of %s", cli_size(all, r->progress.bytes_total),
+		       cli_size(new, r->progress.bytes_new),
+		       r->progress.chunk_new_count,
+		       cli_count(of, r->progress.chunk_count, "chunk"));
+	cli_say(stdout, "%.*s", (int)text.len, (char *)text.data);
 	for (const char *n = NULL; (n = next_note(m, n));)
-		printf("note: %s\n", n);
+		cli_say(stdout, "note: %s", n);
 }
 
 /* getopt's options into @m. 0, or an exit code. */
@@ -199,15 +188,19 @@ static int run_import(struct cli *cli, int argc, char **argv)
 		rc = ckpt_import(writer, argv[optind], place.path, &m.opts,
 				 &result, &err);
 	cli_progress_end(&m.progress);
-	if (rc == 0)
-		summary(cli, &m, argv[optind + 1], &result);
+	int said = CLI_OK;
+
+	if (rc == 0 && cli->json)
+		said = summary_json(cli, &m, &result);
+	else if (rc == 0 && !cli->quiet)
+		summary(&m, argv[optind + 1], &result);
 	ckb_buf_fini(&m.notes);
 	ckpt_writer_close(writer);
 	ckpt_store_close(store);
 	cli_place_fini(&place);
 	if (rc == CKPT_ECANCELED && cli_stopped())
 		return cli_stop_end(cli, "nothing was saved");
-	return rc < 0 ? cli_fail(cli, &err) : CLI_OK;
+	return rc < 0 ? cli_fail(cli, &err) : said;
 }
 
 const struct cli_command cli_import = {

@@ -32,7 +32,7 @@ static int run_init(struct cli *cli, int argc, char **argv)
 		return cli_json_end(cli, &j);
 	}
 	if (!cli->quiet)
-		printf("made an empty store in '%s'\n", path);
+		cli_say(stdout, "made an empty store in '%s'", path);
 	return CLI_OK;
 }
 
@@ -312,12 +312,18 @@ static int run_reindex(struct cli *cli, int argc, char **argv)
 	cli_place_fini(&place);
 	if (rc < 0)
 		return cli_fail(cli, &err);
-	if (cli->json)
-		printf("{\"packs\": %" PRIu64 ", \"chunks\": %" PRIu64
-		       ", \"checkpoints\": %" PRIu64 ", \"skipped\": %" PRIu64
-		       "}\n", r.pack_count, r.chunk_count, r.checkpoint_count,
-		       r.skipped_count);
-	else if (!cli->quiet)
+	if (cli->json) {
+		struct cli_json j = { 0 };
+
+		cli_json_open(&j, NULL, '{');
+		cli_json_u64(&j, "packs", r.pack_count);
+		cli_json_u64(&j, "chunks", r.chunk_count);
+		cli_json_u64(&j, "checkpoints", r.checkpoint_count);
+		cli_json_u64(&j, "skipped", r.skipped_count);
+		cli_json_close(&j, '}');
+		return cli_json_end(cli, &j);
+	}
+	if (!cli->quiet)
 		printf("indexed %s of %s and %s; %s could not be read\n",
 		       cli_count(text[0], r.chunk_count, "chunk"),
 		       cli_count(text[1], r.pack_count, "pack"),

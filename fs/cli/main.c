@@ -45,14 +45,23 @@ static void usage(FILE *out)
  * the same in its own sentence. */
 static struct {
 	pthread_mutex_t lock; /* of the text */
-	struct ckb_buf text;
+	struct ckb_buf text;  /* each with a NUL byte behind it */
 } held = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static void let_go(int rc)
+static void say_note(const struct cli *cli, const char *text)
+{
+	cli_say(stderr, "ckptfs %s: note: %s", cli->command, text);
+}
+
+static void let_go(const struct cli *cli, int rc)
 {
 	pthread_mutex_lock(&held.lock);
-	if (rc == CLI_OK && held.text.len > 0)
-		fwrite(held.text.data, 1, held.text.len, stderr);
+	for (size_t at = 0; rc == CLI_OK && at < held.text.len;) {
+		const char *text = (char *)held.text.data + at;
+
+		say_note(cli, text);
+		at += strlen(text) + 1;
+	}
 	ckb_buf_fini(&held.text);
 	pthread_mutex_unlock(&held.lock);
 }
@@ -69,12 +78,11 @@ static void note(void *ctx, enum ckb_level level, const char *text)
 		pthread_mutex_lock(&held.lock);
 		kept = held.text.len < HELD_BYTES;
 		if (kept)
-			ckb_buf_printf(&held.text, "ckptfs %s: note: %s\n",
-				       cli->command, text);
+			ckb_buf_put(&held.text, text, strlen(text) + 1);
 		pthread_mutex_unlock(&held.lock);
 	}
 	if (!kept)
-		fprintf(stderr, "ckptfs %s: note: %s\n", cli->command, text);
+		say_note(cli, text);
 }
 
 int cli_fail(const struct cli *cli, const struct ckpt_err *err)
@@ -93,21 +101,26 @@ int cli_fail_hint(const struct cli *cli, const struct ckpt_err *err,
 {
 	bool red = cli->color && isatty(STDERR_FILENO);
 
-	fprintf(stderr, "%sckptfs %s: %s%s%s%s\n", red ? "\033[31m" : "",
-		cli->command, err->message, hint ? "; " : "",
-		hint ? hint : "", red ? "\033[0m" : "");
+	if (red)
+		fputs("\033[31m", stderr);
+	cli_say(stderr, "ckptfs %s: %s%s%s", cli->command, err->message,
+		hint ? "; " : "", hint ? hint : "");
+	if (red)
+		fputs("\033[0m", stderr);
 	return CLI_FAILED;
 }
 
 int cli_usage(const struct cli *cli, const char *fmt, ...)
 {
+	CKB_FREE char *text = NULL;
 	va_list ap;
 
-	fprintf(stderr, "ckptfs %s: ", cli->command);
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	if (vasprintf(&text, fmt, ap) < 0)
+		text = NULL;
 	va_end(ap);
-	fprintf(stderr, "; see: ckptfs %s --help\n", cli->command);
+	cli_say(stderr, "ckptfs %s: %s; see: ckptfs %s --help", cli->command,
+		text ? text : "wrong usage", cli->command);
 	return CLI_USAGE;
 }
 
@@ -127,8 +140,8 @@ static int no_command(const char *word)
 	for (size_t i = 0; cli_commands[i]; i++)
 		ckb_near_try(&near, cli_commands[i]->name,
 			     strlen(cli_commands[i]->name));
-	fprintf(stderr, "ckptfs: there is no command '%s'%s%s%s; see: ckptfs "
-		"--help\n", word, near.best[0] ? "; did you mean '" : "",
+	cli_say(stderr, "ckptfs: there is no command '%s'%s%s%s; see: ckptfs "
+		"--help", word, near.best[0] ? "; did you mean '" : "",
 		near.best, near.best[0] ? "'?" : "");
 	return CLI_USAGE;
 }
@@ -160,7 +173,7 @@ static int run(const struct cli_command *c, int argc, char **argv)
 	ckb_log_sink(note, &cli);
 	int rc = c->run(&cli, argc, argv);
 
-	let_go(rc);
+	let_go(&cli, rc);
 	return cli_finish(c->name, c->done, rc);
 }
 

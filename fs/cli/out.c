@@ -8,6 +8,7 @@
  */
 #include <inttypes.h>
 #include <langinfo.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -88,13 +89,28 @@ void cli_escape(struct ckb_buf *out, const char *text, size_t len)
 	}
 }
 
-void cli_line(const char *text)
+void cli_say(FILE *to, const char *fmt, ...)
 {
 	CKB_BUF struct ckb_buf shown = { 0 };
+	CKB_FREE char *text = NULL;
+	va_list ap;
 
-	if (isatty(STDOUT_FILENO))
+	va_start(ap, fmt);
+	if (vasprintf(&text, fmt, ap) < 0)
+		text = NULL;
+	va_end(ap);
+	if (text && isatty(fileno(to)))
 		cli_escape(&shown, text, strlen(text));
-	puts(shown.len > 0 && !shown.failed ? (char *)shown.data : text);
+	else
+		ckb_buf_puts(&shown, text ? text : "out of memory");
+	if (!shown.failed)
+		fwrite(shown.data, 1, shown.len, to);
+	putc('\n', to);
+}
+
+void cli_line(const char *text)
+{
+	cli_say(stdout, "%s", text);
 }
 
 struct libscols_table *cli_table(const struct cli *cli, const char *name,

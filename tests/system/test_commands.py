@@ -593,12 +593,13 @@ def visible(name):
                    else c for c in name)
 
 
-def on_terminal(*argv, columns=60):
-    """What a terminal of so many columns gets."""
+def on_terminal(*argv, columns=60, code=0):
+    """What a terminal of so many columns gets, on both outputs."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ,
                 struct.pack("HHHH", 24, columns, 0, 0))
     p = subprocess.Popen([PROGRAM, *map(os.fsencode, argv)], stdout=slave,
+                         stderr=slave,
                          env=dict(os.environ, LC_ALL="C.UTF-8", NO_COLOR="1"))
     os.close(slave)
     got = b""
@@ -608,7 +609,7 @@ def on_terminal(*argv, columns=60):
     except OSError:
         pass  # the other end is closed
     os.close(master)
-    equal(p.wait(), 0, f"{argv} on a terminal")
+    equal(p.wait(), code, f"{argv} on a terminal")
     return got.decode().replace("\r\n", "\n")
 
 
@@ -637,6 +638,23 @@ def shown(tmp):
     for n in HIDDEN[2:] + SHOWN:
         check(f"\n{visible(n)}.npy\n" in f"\n{plain}",
               f"ls on a terminal has {visible(n)!r}")
+    # names and paths in sentences and summaries
+    odd = "\u202eevil"
+    (tmp / odd).write_bytes((tmp / "n.safetensors").read_bytes())
+    for argv, code in ((["import", tmp / odd, f"{store}:{odd}"], 0),
+                       (["cp", f"{store}:{odd}", f"{store}:{odd}2"], 0),
+                       (["mv", f"{store}:{odd}2", f"{store}:{odd}3"], 0),
+                       (["rm", "-n", f"{store}:{odd}3"], 0),
+                       (["rm", f"{store}:{odd}2"], 1), ([odd], 2),
+                       (["ls", f"--{odd}"], 2),
+                       (["export", f"{store}:{odd}3/checkpoint.json",
+                         tmp / f"{odd}.json"], 0),
+                       (["rm", f"{store}:{odd}", f"{store}:{odd}3"], 0),
+                       (["init", tmp / f"{odd}-store"], 0)):
+        said = on_terminal(*argv, code=code)
+        check("\u202e" not in said and
+              ("\\xe2\\x80\\xaeevil" in said or argv[0] == "rm"),
+              f"{argv} escapes names: {said!r}")
     raw = run("ls", f"{store}:a/model").stdout.decode().split("\n")
     check("\u202e.npy" in raw, "ls into a pipe gives the name itself")
     # damage in all of them: the same names, escaped once; JSON as they are
