@@ -3,12 +3,14 @@
  * cmd_mount.c - mount and umount.
  *
  * As mount.ckptfs it is mount(8)'s helper, whose letters mean other things:
- * -f mounts nothing, -s passes over unknown options, -n and -v change nothing.
+ * -f looks at all and mounts nothing, -s passes over unknown options, -n, -v
+ * and -t change nothing, -N is refused.
  */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -35,14 +37,21 @@ static int parse(struct cli *cli, int argc, char **argv,
 	int c, rc = CLI_OK;
 
 	m->helper = strcmp(base ? base + 1 : argv[0], "mount.ckptfs") == 0;
-	while ((c = cli_option(cli, argc, argv, m->helper ? "fsnvo:N:" : "fo:",
-			       options)) != -1) {
+	while ((c = cli_option(cli, argc, argv,
+			       m->helper ? "fsnvo:N:t:" : "fo:", options)) !=
+	       -1) {
 		if (c == 'f' && m->helper)
 			m->fake = true;
 		else if (c == 'f')
 			m->opts.foreground = true;
-		else if (c == 'S' && !m->helper)
+		else if (c == 'S' && m->helper)
+			return cli_usage(cli, "--status is for ckptfs mount");
+		else if (c == 'S')
 			m->status = optarg;
+		else if (c == 'N')
+			return cli_usage(cli, "a mount in namespace '%s' must "
+					 "be made in it: nsenter --mount=... "
+					 "ckptfs mount", optarg);
 		else if (c == 's')
 			m->sloppy = true;
 		else if (c == 'o' && m->list_count <
@@ -52,7 +61,7 @@ static int parse(struct cli *cli, int argc, char **argv,
 			return cli_usage(cli, "more than %zu times -o; join "
 					 "them with commas",
 					 CKB_ARRAY_LEN(m->lists));
-		else if (c != 'n')
+		else if (c != 'n' && c != 't')
 			return CLI_USAGE;
 	}
 	for (size_t i = 0; rc == CLI_OK && i < m->list_count; i++)
@@ -121,8 +130,13 @@ static int run_mount(struct cli *cli, int argc, char **argv)
 		return rc;
 	m.opts.store = place.store;
 	m.opts.dir = argv[optind + 1];
-	if (m.fake)
-		return CLI_OK;
+	if (m.fake) {
+		struct ckpt_store *store = NULL;
+
+		rc = cli_open(&place, CKPT_STORE_READONLY, &store, &err);
+		ckpt_store_close(store);
+		return rc < 0 ? cli_fail(cli, &err) : CLI_OK;
+	}
 	return ckm_mount(&m.opts, &err) < 0 ? cli_fail(cli, &err) : CLI_OK;
 }
 
@@ -143,8 +157,11 @@ static int run_umount(struct cli *cli, int argc, char **argv)
 	if (argc - optind != 1)
 		return cli_usage(cli, "one DIR is wanted, %d given",
 				 argc - optind);
-	return ckm_umount(argv[optind], lazy, &err) < 0 ? cli_fail(cli, &err)
-							: CLI_OK;
+	/* who is in it should not be kept from leaving it by us */
+	CKB_FREE char *real = realpath(argv[optind], NULL);
+	const char *dir = real && chdir("/") == 0 ? real : argv[optind];
+
+	return ckm_umount(dir, lazy, &err) < 0 ? cli_fail(cli, &err) : CLI_OK;
 }
 #else
 static int run_mount(struct cli *cli, int argc, char **argv)

@@ -3,9 +3,10 @@
  * mount_opts.c - what follows -o: our options, and what mount(8) and fstab
  * pass to every helper.
  *
- * A table; an unknown one is refused with the nearest that exists. `rw` is
- * refused when a person wrote it; mount(8) itself adds it to every line without
- * `ro`, so as its helper we take it for "as usual". Pure but for messages.
+ * A table; an unknown one is refused with the nearest that exists. `rw`, `dev`
+ * and `suid` are refused when a person wrote them; mount(8) itself adds `rw` to
+ * every line without `ro`, and fstab lines have the others, so as its helper we
+ * take them for "as usual". Pure but for messages.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,35 +14,42 @@
 #include "base/near.h"
 #include "cli/mount_opts.h"
 
-enum what { OURS, KERNELS, REFUSED };
+enum what { OURS, KERNELS, USUAL, REFUSED };
 
 static const struct option {
 	const char *name;   /* with '=': it takes a value */
 	enum what what;
-	const char *why;    /* of REFUSED */
+	const char *why;    /* of USUAL, which only the helper takes, and
+			       of REFUSED */
 } table[] = {
 	{ "allow_other", OURS, NULL }, { "cache=", OURS, NULL },
 	{ "fsname=", OURS, NULL }, { "gid=", OURS, NULL },
 	{ "max_threads=", OURS, NULL }, { "noexec", OURS, NULL },
-	{ "rw", OURS, NULL }, { "uid=", OURS, NULL },
+	{ "uid=", OURS, NULL },
 	{ "umask=", OURS, NULL }, { "xattr", OURS, NULL },
 	/* a read-only mount is so anyway, or they are mount(8)'s business */
 	{ "_netdev", KERNELS, NULL }, { "async", KERNELS, NULL },
 	{ "auto", KERNELS, NULL }, { "default_permissions", KERNELS, NULL },
 	{ "defaults", KERNELS, NULL }, { "diratime", KERNELS, NULL },
-	{ "exec", KERNELS, NULL }, { "group", KERNELS, NULL },
+	{ "dirsync", KERNELS, NULL }, { "exec", KERNELS, NULL },
+	{ "group", KERNELS, NULL }, { "iversion", KERNELS, NULL },
 	{ "lazytime", KERNELS, NULL }, { "loud", KERNELS, NULL },
-	{ "noatime", KERNELS, NULL }, { "noauto", KERNELS, NULL },
-	{ "nodev", KERNELS, NULL }, { "nodiratime", KERNELS, NULL },
-	{ "nofail", KERNELS, NULL }, { "nolazytime", KERNELS, NULL },
-	{ "norelatime", KERNELS, NULL }, { "nosuid", KERNELS, NULL },
-	{ "nouser", KERNELS, NULL }, { "owner", KERNELS, NULL },
+	{ "mand", KERNELS, NULL }, { "noatime", KERNELS, NULL },
+	{ "noauto", KERNELS, NULL }, { "nodev", KERNELS, NULL },
+	{ "nodiratime", KERNELS, NULL }, { "nofail", KERNELS, NULL },
+	{ "nogroup", KERNELS, NULL }, { "noiversion", KERNELS, NULL },
+	{ "nolazytime", KERNELS, NULL }, { "nomand", KERNELS, NULL },
+	{ "noowner", KERNELS, NULL }, { "norelatime", KERNELS, NULL },
+	{ "nostrictatime", KERNELS, NULL }, { "nosuid", KERNELS, NULL },
+	{ "nouser", KERNELS, NULL }, { "nousers", KERNELS, NULL },
+	{ "owner", KERNELS, NULL },
 	{ "relatime", KERNELS, NULL }, { "ro", KERNELS, NULL },
 	{ "silent", KERNELS, NULL }, { "strictatime", KERNELS, NULL },
 	{ "sync", KERNELS, NULL }, { "user", KERNELS, NULL },
 	{ "users", KERNELS, NULL },
-	{ "dev", REFUSED, "there are no devices in a store" },
-	{ "suid", REFUSED, "no program in a store gets rights" },
+	{ "dev", USUAL, "there are no devices in a store" },
+	{ "rw", USUAL, "a mount is read-only, saves go to the store itself" },
+	{ "suid", USUAL, "no program in a store gets rights" },
 	{ "remount", REFUSED, "unmount and mount again" },
 };
 
@@ -77,7 +85,7 @@ static int number(const struct cli *cli, const char *name, const char *text,
 }
 
 static int set(const struct cli *cli, const char *name, const char *value,
-	       bool helper, struct ckm_opts *opts)
+	       struct ckm_opts *opts)
 {
 	uint64_t n = 0;
 	int rc = CLI_OK;
@@ -103,13 +111,10 @@ static int set(const struct cli *cli, const char *name, const char *value,
 		rc = number(cli, name, value, 10, 0, UINT32_MAX - 1, &n);
 		opts->has_uid = true;
 		opts->uid = (uid_t)n;
-	} else if (strcmp(name, "gid=") == 0) {
+	} else { /* gid= */
 		rc = number(cli, name, value, 10, 0, UINT32_MAX - 1, &n);
 		opts->has_gid = true;
 		opts->gid = (gid_t)n;
-	} else if (!helper) { /* rw */
-		rc = cli_usage(cli, "a mount is read-only: leave out 'rw'; "
-			       "saves go to the store itself");
 	}
 	return rc;
 }
@@ -128,11 +133,11 @@ static int one(const struct cli *cli, char *o, bool helper, bool sloppy,
 
 		if (strlen(t->name) != len || strncmp(t->name, o, len) != 0)
 			continue;
-		if (t->what == REFUSED)
+		if (t->what == REFUSED || (t->what == USUAL && !helper))
 			return cli_usage(cli, "mount option '%s' cannot be "
 					 "had: %s", o, t->why);
 		return t->what == OURS
-			       ? set(cli, t->name, o + len, helper, opts)
+			       ? set(cli, t->name, o + len, opts)
 			       : CLI_OK;
 	}
 	return sloppy ? CLI_OK : unknown(cli, o);

@@ -28,6 +28,7 @@ def sentences(store, point):
         "xatr": "did you mean 'xattr'", "zzzzzz": "no mount option 'zzzzzz'",
         "cache=0": "from 1 to", "cache=1x": "'1x'", "umask=8": "octal",
         "uid=-1": "uid=", "suid": "cannot be had", "remount": "again",
+        "dev": "no devices", "nosymfollow": "no mount option",
         "max_threads=0": "from 1 to 1024", "x-y,foo=1": "'foo=1'",
     }
     for option, says in cases.items():
@@ -65,6 +66,9 @@ def options_work(store, point):
         check(status(point)["threads"] <= 5, "max_threads")
     with mounted(store, point):
         equal(line_of(point)[0], str(store), "the store is the source")
+    run("mount", ":", point, env=dict(os.environ, CKPTFS_STORE=str(store)))
+    equal(line_of(point)[0], str(store), "so is the default one")
+    run("umount", point)
 
 
 def xattrs(store, point, array):
@@ -239,8 +243,10 @@ def busy(store, point):
                                  "(tail: an open file)", "a mapped file)")):
         check(f"{p.pid} " in text and says in text, f"{p.pid} {says}: {text}")
     check("umount -l" in text, text)
-    text = one_sentence(run("umount", point, ok=False, cwd=point), "from within")
-    check("(ckptfs" not in text, text)
+    text = one_sentence(run("umount", "..", ok=False, cwd=point / "run"),
+                        "from within")
+    check("ckptfs: its working folder" not in text and str(point) in text,
+          f"umount does not name itself: {text}")
     equal(run("umount", "-l", point).returncode, 0, "umount -l")
     check(not os.path.ismount(point), "it is detached")
     for p in holders:
@@ -281,6 +287,9 @@ mount -T {tmp}/fstab {point}
 stat -c %u {point}/run/1/model/w.npy
 mount -T {tmp}/fstab -a -O no_netdev
 umount {point}
+mount -t ckptfs -o rw,dev,suid,exec,async,relatime,nomand,user {store} {point}
+umount {point}
+if mount -f -t ckptfs {tmp}/none {point}; then exit 7; fi
 mount -f -t ckptfs {store} {point}
 if mountpoint -q {point}; then exit 9; fi
 if mount -t ckptfs -o nonsense {store} {point}; then exit 8; fi
@@ -291,6 +300,13 @@ if mount -t ckptfs -o nonsense {store} {point}; then exit 8; fi
     equal(p.stdout.decode().split(), ["fuse.ckptfs", str(store), "7"],
           "what mount(8) mounted")
     check("'nonsense'" in p.stderr.decode(), "its sentence comes through")
+    check("none' does not exist" in p.stderr.decode(), "-f looks at the store")
+    for argv, word in ((["-N", "/proc/1/ns/mnt", store, point], "nsenter"),
+                       (["--status", point], "ckptfs mount")):
+        p = subprocess.run([tmp / "sbin/mount.ckptfs", *argv],
+                           stderr=subprocess.PIPE)
+        equal(p.returncode, 2, f"mount.ckptfs {argv[0]}")
+        check(word in one_sentence(p, argv), p.stderr)
 
 
 def notifies(store, point, tmp):
