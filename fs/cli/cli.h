@@ -109,6 +109,8 @@ int cli_new_store(const struct cli *cli, const char *arg, char **out);
  * CLI_OK, or the exit code, and it was said. */
 int cli_whole_store(struct cli *cli, int argc, char **argv,
 		    struct cli_place *out);
+/* Is it a store that is there, or a place in one? */
+bool cli_in_store(const char *arg);
 /* Was @other, to be a path outside any store, exchanged with @place? */
 bool cli_swapped(const char *place, const char *other);
 

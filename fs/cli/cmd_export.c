@@ -433,13 +433,22 @@ static int run_export(struct cli *cli, int argc, char **argv)
 		return cli_usage(cli, "'%s' is in a store and '%s' is not: "
 				 "STORE:PATH comes first, then DEST",
 				 argv[optind + 1], argv[optind]);
+	if (strcmp(argv[optind + 1], "-") == 0)
+		return cli_usage(cli, "DEST is a path: cat writes to standard "
+				 "output, and './-' is a file of that name");
+	if (strchr(argv[optind + 1], ':') && cli_in_store(argv[optind + 1]) &&
+	    access(argv[optind + 1], F_OK) != 0)
+		return cli_usage(cli, "'%s' is a place in a store, and DEST is "
+				 "a path outside; cp forks within a store, "
+				 "import brings files in", argv[optind + 1]);
 	if (cli_place(argv[optind], &r.place, &err) < 0)
 		return cli_fail(cli, &err);
 	r.dest = argv[optind + 1];
 	int rc = run_place(&r, &err);
 
 	cli_place_fini(&r.place);
-	if (rc < 0 && cli_stopped())
+	/* what failed before the signal is told */
+	if (rc == CKPT_ECANCELED && cli_stopped())
 		return cli_stop_end(cli, "nothing incomplete is left");
 	return rc < 0 ? cli_fail_found(cli, &err) : rc;
 }

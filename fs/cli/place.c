@@ -150,7 +150,7 @@ int cli_place(const char *arg, struct cli_place *out, struct ckpt_err *err)
 	return set(out, strdup(arg), "", false, err);
 }
 
-static bool in_store(const char *arg)
+bool cli_in_store(const char *arg)
 {
 	struct cli_place place;
 
@@ -164,7 +164,7 @@ static bool in_store(const char *arg)
 
 bool cli_swapped(const char *place, const char *other)
 {
-	return in_store(other) && !in_store(place);
+	return cli_in_store(other) && !cli_in_store(place);
 }
 
 int cli_store_place(const struct cli *cli, const char *arg,

@@ -6,6 +6,7 @@ import os
 import pty
 import random
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -109,6 +110,7 @@ def exports(tmp):
           (1, ["x"], before), "what appeared is left alone")
     (out / "x").rmdir()
     full_disk(store, out)
+    full_and_killed(store, out)
     p = run("export", f"{store}:run/0/checkpoint.json", f"{out}/no/", ok=False)
     check("no folder" in one_sentence(p, "a file to 'no/'"), "says why")
     run("export", f"{store}:run/0/checkpoint.json", f"{out}//")
@@ -128,6 +130,23 @@ def full_disk(store, out):
                         "a full disk")
     check("cannot write 'x/model/" in text and
           text.endswith("No space left on device\n"), text)
+
+
+def full_and_killed(store, out):
+    """A signal does not hide what failed: strace(1) makes both at once."""
+    if not shutil.which("strace") or subprocess.run(
+            ["strace", "-qq", "-o", "/dev/null", "true"],
+            stderr=subprocess.DEVNULL).returncode != 0:
+        print("nothing may be traced here: a signal at a failure not tried")
+        return
+    p = subprocess.run(
+        ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-e",
+         "inject=fsync:error=ENOSPC:signal=SIGTERM:when=1", PROGRAM, "export",
+         f"{store}:run/0", out / "x"], stderr=subprocess.PIPE,
+        env=dict(os.environ, ASAN_OPTIONS="detect_leaks=0"))
+    check("No space left" in one_sentence(p, "a full disk, and SIGTERM"),
+          p.stderr)
+    equal(os.listdir(out), [], "nothing is left of it")
 
 
 def main():
