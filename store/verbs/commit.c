@@ -102,7 +102,7 @@ static int put_manifest(const struct commit *c, const void *manifest,
 	return rc;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
+bool cks_same_file(const struct stat *a, const struct stat *b)
 {
 	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
@@ -121,7 +121,7 @@ static bool is_ours(const struct commit *c, const struct stat *staged)
 
 	if (s->sys->fstatat(s->sys, s->dirfd, c->to, &there) < 0)
 		return false;
-	if (same_file(&there, staged))
+	if (cks_same_file(&there, staged))
 		return true;
 	return !c->replace && S_ISREG(there.st_mode) && there.st_nlink == 2 &&
 	       there.st_size == staged->st_size &&
@@ -268,4 +268,61 @@ int cks_stage_commit(struct cks_stage *st, const void *manifest, size_t len,
 		return drop_staged(&c, rc);
 	}
 	return settle(&c, err);
+}
+
+/* ---- a name that goes ---- */
+
+/* What lies at @aside came to @path while we looked: it gets its name back. */
+static bool put_back(struct cks_stage *st, const char *aside, const char *path)
+{
+	const struct ckb_sys *sys = st->s->sys;
+	char folder[CKS_NAME_PATH_BYTES];
+
+	snprintf(folder, sizeof(folder), "%.*s",
+		 (int)(strrchr(path, '/') - path), path);
+	if (sys->linkat(sys, st->s->dirfd, aside, st->s->dirfd, path) < 0 ||
+	    ckb_sync_dir(sys, st->s->dirfd, folder, NULL) < 0) {
+		st->keep = true;
+		return false;
+	}
+	(void)sys->unlinkat(sys, st->s->dirfd, aside, 0);
+	return true;
+}
+
+int cks_stage_take(struct cks_stage *st, const char *path,
+		   const struct stat *it, const char *as, struct ckpt_err *err)
+{
+	const struct ckb_sys *sys = st->s->sys;
+	const char *store = st->s->path;
+	char aside[CKS_STAGE_PATH_BYTES];
+	struct stat was;
+	int rc = sys->fstatat(sys, st->s->dirfd, path, &was);
+
+	cks_stage_path(aside, st, as);
+	if (rc < 0 || cks_same_file(&was, it)) {
+		rc = sys->renameat(sys, st->s->dirfd, path, st->s->dirfd,
+				   aside);
+		int seen = sys->fstatat(sys, st->s->dirfd, aside, &was);
+
+		/* sent twice, or its answer lost: what lies there decides */
+		if (seen == 0 && cks_same_file(&was, it)) {
+			(void)sys->unlinkat(sys, st->s->dirfd, aside, 0);
+			return 0;
+		}
+		if (rc < 0 && seen < 0)
+			return sys->fstatat(sys, st->s->dirfd, path, &was) ==
+				       -ENOENT ? 0 :
+			       ckb_err_sys(err, -rc, "cannot move '%s/%s'",
+					   store, path);
+		if (!put_back(st, aside, path))
+			return ckb_err(err, CKPT_EIO, "a checkpoint that came "
+				       "to '%s/%s' meanwhile lies at '%s/%s' "
+				       "now: link it back by hand", store,
+				       path, store, aside);
+		if (seen < 0)
+			return ckb_err_sys(err, -seen, "cannot look at '%s/%s'",
+					   store, aside);
+	}
+	return ckb_err(err, CKPT_ESTALE, "'%s/%s' was replaced meanwhile",
+		       store, path);
 }

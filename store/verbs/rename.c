@@ -7,13 +7,15 @@
  *	runs of the name   made, each one's parent synced (S2)
  *	link(2)            the new name; it cannot replace anything
  *	its folder synced  both names hold after power loss
- *	unlink(2)          the old name goes; its folder synced
+ *	old name taken     by rename(2) into staging, where it is seen whether
+ *	                   it was this file's still; its folder synced
  *	index, empty runs  as when one is removed
  *
  * At every instant the manifest has a name, so whoever looks finds it; a walk
  * that passed the new folder too early and the old one too late may miss it,
- * which is why gc must see a save. Killed between link and unlink it has two
- * names; the same call again finds that they are one, and finishes.
+ * which is why gc must see a save. Killed between the two it has two names; the
+ * same call again finds that they are one, and finishes. One rename(2) would
+ * not do: it may replace, and power loss may keep half of it (S4).
  *
  * Refuses runs: a folder that moves would take what is being saved in it.
  * No state; any thread; of two that take one name link(2) chooses.
@@ -34,6 +36,8 @@
 
 struct move {
 	struct ckpt_store *s;
+	struct cks_stage *st;
+	struct stat it;         /* the file that is renamed */
 	const char *from, *to;
 	char from_path[CKS_NAME_PATH_BYTES], to_path[CKS_NAME_PATH_BYTES];
 	char folder[CKS_NAME_PATH_BYTES];
@@ -64,7 +68,7 @@ static bool same_checkpoint(const struct move *m)
 	    sys->fstatat(sys, m->s->dirfd, m->to_path, &b) < 0 ||
 	    !S_ISREG(a.st_mode) || !S_ISREG(b.st_mode))
 		return false;
-	if (a.st_ino == b.st_ino && a.st_dev == b.st_dev)
+	if (cks_same_file(&a, &b))
 		return true;
 	return uuid_of(m, m->from_path, x) && uuid_of(m, m->to_path, y) &&
 	       memcmp(x, y, sizeof(x)) == 0;
@@ -119,20 +123,37 @@ static int drop_name(const struct move *m, struct ckpt_err *err)
 	char folder[CKS_NAME_PATH_BYTES];
 	struct ckpt_err mine = { 0 };
 	struct stat st;
-	int rc = s->sys->unlinkat(s->sys, s->dirfd, m->from_path, 0);
+	int rc = cks_stage_take(m->st, m->from_path, &m->it, "from", &mine);
 
-	/* ENOENT: sent twice, or somebody else took the old name away */
-	if (rc < 0 && (rc != -ENOENT ||
-		       s->sys->fstatat(s->sys, s->dirfd, m->from_path, &st) !=
-			       -ENOENT))
-		return ckb_err_sys(err, -rc, "cannot rename '%s/%s' to '%s'",
-				   s->path, m->from_path, m->to_path);
+	/* the old name is a newer one's; this one has left it all the same */
+	if (rc == CKPT_ESTALE && mine.sys_errno == 0 &&
+	    s->sys->fstatat(s->sys, s->dirfd, m->to_path, &st) == 0 &&
+	    cks_same_file(&st, &m->it))
+		rc = 0;
+	if (rc < 0) {
+		if (err)
+			*err = mine;
+		return rc;
+	}
 	cks_name_folder(folder, m->from);
 	if (ckb_sync_dir_surely(s->sys, s->dirfd, folder, &mine) == 0)
 		return 0;
 	return ckb_err(err, CKPT_EUNSURE, "checkpoint '%s' is renamed to '%s', "
 		       "but may have both names after a power loss: %s",
 		       m->from, m->to, mine.message);
+}
+
+/* Back to one name, the old one, while that is there. */
+static void undo(const struct move *m)
+{
+	const struct ckb_sys *sys = m->s->sys;
+	struct stat old, new;
+
+	if (sys->fstatat(sys, m->s->dirfd, m->from_path, &old) == 0 &&
+	    sys->fstatat(sys, m->s->dirfd, m->to_path, &new) == 0 &&
+	    cks_same_file(&old, &new) &&
+	    cks_stage_take(m->st, m->to_path, &new, "to", NULL) == 0)
+		cks_prune_runs(m->s, m->to);
 }
 
 static int move_name(const struct move *m, struct ckpt_err *err)
@@ -142,35 +163,34 @@ static int move_name(const struct move *m, struct ckpt_err *err)
 
 	if (rc == 0)
 		rc = drop_name(m, err);
-	if (rc == 0 || rc == CKPT_EUNSURE)
-		return rc;
-	/* back to one name, the old one; while that is there */
-	if (!linked_before && same_checkpoint(m)) {
-		(void)m->s->sys->unlinkat(m->s->sys, m->s->dirfd, m->to_path,
-					  0);
-		cks_prune_runs(m->s, m->to);
-	}
+	if (rc < 0 && rc != CKPT_EUNSURE && !linked_before)
+		undo(m);
 	return rc;
 }
 
-static int move(const struct move *m, struct ckpt_err *err)
+static int move(struct move *m, struct ckpt_err *err)
 {
 	struct ckpt_checkpoint *c = NULL;
-	struct cks_stage *st = NULL;
 	uint8_t attempt[16];
-	int rc = ckpt_checkpoint_open(m->s, m->from, &c, err);
+	bool is_run = false;
+	int rc = cks_uuid_new(m->s->sys, attempt, err);
 
+	/* S8: first seen by gc, then looked at */
+	if (rc == 0)
+		rc = cks_stage_open(m->s, m->to, attempt, &m->st, err);
+	/* what is no checkpoint is refused by opening it */
+	if (rc == 0) {
+		rc = cks_name_stat(m->s, m->from, &is_run, &m->it, err);
+		if (rc == 0 || rc == CKPT_ENOENT)
+			rc = ckpt_checkpoint_open(m->s, m->from, &c, err);
+	}
 	if (rc == 0)
 		rc = check_names(m, err);
 	if (rc == 0)
-		rc = cks_uuid_new(m->s->sys, attempt, err);
-	if (rc == 0)
-		rc = cks_stage_open(m->s, m->to, attempt, &st, err);
-	if (rc == 0)
-		rc = cks_stage_keeps(st, c, err);
+		rc = cks_stage_keeps(m->st, c, err);
 	if (rc == 0)
 		rc = move_name(m, err);
-	cks_stage_close(st);
+	cks_stage_close(m->st);
 	ckpt_checkpoint_close(c);
 	return rc;
 }

@@ -7,6 +7,7 @@
  *	cks_stage_pack()      a new pack in staging
  *	cks_stage_publish()   sealed pack -> packs/ab/, folders synced
  *	cks_stage_commit()    manifest written, synced, linked: the commit point
+ *	cks_stage_take()      a name is taken from the file it was seen to have
  *	cks_stage_close()     removes what is left in staging
  */
 #ifndef CKS_STAGE_H
@@ -50,6 +51,19 @@ CKB_MUST int cks_name_free(struct ckpt_store *s, const char *name,
  * visible, the folder's sync failed. */
 CKB_MUST int cks_stage_commit(struct cks_stage *st, const void *manifest,
 			      size_t len, bool replace, struct ckpt_err *err);
+
+/*
+ * Take the name @path (under the store) from the file @it: by rename(2) to
+ * @as in staging, looked at there and removed, so that a file that came to the
+ * name meanwhile is put back, not lost. 0: the file has that name no more;
+ * CKPT_ESTALE: another file has it, and keeps it. Syncs nothing of that name.
+ */
+CKB_MUST int cks_stage_take(struct cks_stage *st, const char *path,
+			    const struct stat *it, const char *as,
+			    struct ckpt_err *err);
+
+/* Is it the same file? By inode number and device. */
+bool cks_same_file(const struct stat *a, const struct stat *b);
 
 /* Packs already published by an abandoned save stay for gc. Never fails. */
 void cks_stage_close(struct cks_stage *st);

@@ -310,6 +310,93 @@ static void a_run_removed_under_a_commit_is_made_again(void **state)
 	assert_ok(fix_whole(f->store, "run/1", 1, &err));
 }
 
+/* A save that takes the old name while it is renamed. */
+static int (*real_renameat)(const struct ckb_sys *sys, int from_dirfd,
+			    const char *from, int to_dirfd, const char *to);
+static struct ckpt_store *other;
+static int replaced;
+
+static void replace_it(const char *path)
+{
+	struct ckpt_err err = { 0 };
+
+	if (strcmp(path, "checkpoints/a") == 0 && replaced++ == 0)
+		assert_ok(fix_save(other, "a", 9, true, &err));
+}
+
+static int late_linkat(const struct ckb_sys *sys, int from_dirfd,
+		       const char *from, int to_dirfd, const char *to)
+{
+	replace_it(from);
+	return real_linkat(sys, from_dirfd, from, to_dirfd, to);
+}
+
+static int late_renameat(const struct ckb_sys *sys, int from_dirfd,
+			 const char *from, int to_dirfd, const char *to)
+{
+	replace_it(from);
+	return real_renameat(sys, from_dirfd, from, to_dirfd, to);
+}
+
+static void who_takes_the_old_name_keeps_it(void **state)
+{
+	struct ckb_sys sys = *ckb_sys_real();
+	struct ckpt_store *s;
+	struct ckpt_err err = { 0 };
+	struct fix *f = *state;
+
+	other = f->store;
+	real_linkat = sys.linkat;
+	real_renameat = sys.renameat;
+	assert_ok(fix_save(f->store, "a", 1, false, &err));
+	/* after the last look: the one that was there is renamed */
+	sys.renameat = late_renameat;
+	replaced = 0;
+	assert_ok(cks_store_open_sys(&sys, f->path, NULL, &s, &err));
+	assert_ok(ckpt_store_rename(s, "a", "run/1", &err));
+	assert_int_equal(replaced, 1);
+	assert_ok(fix_whole(f->store, "a", 9, &err));
+	assert_ok(fix_whole(f->store, "run/1", 1, &err));
+	assert_int_equal(fix_count(s, "staging"), 0);
+	/* before the link: it is not the one that was looked at */
+	sys.renameat = real_renameat;
+	sys.linkat = late_linkat;
+	replaced = 0;
+	assert_code(ckpt_store_rename(s, "a", "x/b", &err), CKPT_ESTALE);
+	assert_says(err, "replaced");
+	assert_int_equal(replaced, 1);
+	assert_ok(fix_whole(f->store, "a", 9, &err));
+	assert_false(fix_there(f, "checkpoints/x"));
+	assert_int_equal(fix_count(s, "staging"), 0);
+	ckpt_store_close(s);
+}
+
+/* Its folder may not be written to: the new name goes again. */
+static int refusing_renameat(const struct ckb_sys *sys, int from_dirfd,
+			     const char *from, int to_dirfd, const char *to)
+{
+	if (strcmp(from, "checkpoints/a") == 0)
+		return -EACCES;
+	return real_renameat(sys, from_dirfd, from, to_dirfd, to);
+}
+
+static void what_cannot_leave_its_name_gets_no_other(void **state)
+{
+	struct ckb_sys sys = *ckb_sys_real();
+	struct ckpt_store *s;
+	struct ckpt_err err = { 0 };
+	struct fix *f = *state;
+
+	real_renameat = sys.renameat;
+	sys.renameat = refusing_renameat;
+	assert_ok(fix_save(f->store, "a", 1, false, &err));
+	assert_ok(cks_store_open_sys(&sys, f->path, NULL, &s, &err));
+	assert_code(ckpt_store_rename(s, "a", "run/1", &err), CKPT_EPERM);
+	ckpt_store_close(s);
+	assert_ok(fix_whole(f->store, "a", 1, &err));
+	assert_false(fix_there(f, "checkpoints/run"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -322,6 +409,12 @@ int main(void)
 		cmocka_unit_test(tagging_is_the_old_or_the_new),
 		cmocka_unit_test_setup_teardown(
 			a_run_removed_under_a_commit_is_made_again, fix_setup,
+			fix_teardown),
+		cmocka_unit_test_setup_teardown(
+			who_takes_the_old_name_keeps_it, fix_setup,
+			fix_teardown),
+		cmocka_unit_test_setup_teardown(
+			what_cannot_leave_its_name_gets_no_other, fix_setup,
 			fix_teardown),
 	};
 
