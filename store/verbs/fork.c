@@ -5,7 +5,8 @@
  * Rows are copied as they are, through the calls that prove them; facts are
  * new. It is a save that writes no pack: staging first, then condemned/ is
  * read (S8), then the manifest is published like any other (S3). The packs it
- * names were sealed and synced before its source was published (S2).
+ * names were sealed and synced before its source was published (S2). A chunk
+ * that was found bad is not passed on (S6).
  *
  * Memory: the new manifest. No state; any thread.
  */
@@ -100,6 +101,42 @@ static int copy_tensors(struct fork *f)
 	return rc;
 }
 
+/* A fork of what is known to be damaged would look like one more whole copy. */
+static int check_chunks(const struct cks_stage *st, struct ckpt_checkpoint *c,
+			const struct ckpt_tensor_info *t, struct ckpt_err *err)
+{
+	char bad[CKS_BAD_NAME_BYTES], where[CKS_WHERE_BYTES];
+	struct cks_chunks *k = NULL;
+	int rc = cks_chunks_load(c, t, &k, err);
+
+	for (uint64_t i = 0; rc == 0 && i < k->count; i++) {
+		const struct ckf_chunk_entry *e = &k->entries[i];
+		const uint8_t *pack = cks_checkpoint_pack(c, e->pack);
+
+		if (cks_stage_reusable(st, pack, e->off))
+			continue;
+		cks_bad_name(bad, pack, e->off);
+		rc = ckb_err(err, CKPT_ECORRUPT, "%s: a chunk of it was found "
+			     "bad ('%s/bad/%s'), so it is not copied; ckptfs "
+			     "check --full tells all that is damaged",
+			     cks_where(where, c, t),
+			     cks_checkpoint_store(c)->path, bad);
+	}
+	cks_chunks_free(k);
+	return rc;
+}
+
+static int check_source(const struct cks_stage *st, struct ckpt_checkpoint *c,
+			struct ckpt_err *err)
+{
+	int rc = cks_stage_keeps(st, c, err);
+
+	for (size_t i = 0; rc == 0 && i < ckpt_tensor_count(c); i++)
+		if (ckpt_tensor_at(c, i)->alias_of == SIZE_MAX)
+			rc = check_chunks(st, c, ckpt_tensor_at(c, i), err);
+	return rc;
+}
+
 static int build(struct ckpt_store *s, struct ckpt_checkpoint *from,
 		 const char *to, const struct ckpt_fork_opts *o,
 		 struct ckb_buf *out, struct ckpt_err *err)
@@ -175,7 +212,7 @@ int ckpt_store_fork(struct ckpt_store *s, const char *from, const char *to,
 	if (rc == 0)
 		rc = ckpt_checkpoint_open(s, from, &c, err);
 	if (rc == 0)
-		rc = cks_stage_keeps(st, c, err);
+		rc = check_source(st, c, err);
 	if (rc == 0)
 		rc = build(s, c, to, opts ? opts : &none, &manifest, err);
 	if (rc == 0)

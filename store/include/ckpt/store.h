@@ -305,7 +305,8 @@ struct ckpt_fork_opts {
  * Durability:  as a save: on return 0 it outlives power loss.
  * Returns:     0; CKPT_ENOENT; CKPT_EEXIST, @to is taken; CKPT_EINVAL, no
  *              JSON object; CKPT_EBUSY, gc is about to remove bytes of it;
- *              CKPT_EUNSURE; CKPT_ECORRUPT, CKPT_EIO, CKPT_EPERM.
+ *              CKPT_EUNSURE; CKPT_ECORRUPT, @from is damaged, or a chunk of it
+ *              was found bad; CKPT_EIO, CKPT_EPERM.
  */
 CKPT_API CKPT_MUST int ckpt_store_fork(struct ckpt_store *store,
 				       const char *from, const char *to,

@@ -168,6 +168,29 @@ static void what_is_wrong_is_refused(void **state)
 			 CKPT_EINVAL);
 }
 
+static int note_bad(void *ctx, const uint8_t pack[16])
+{
+	static const uint8_t digest[32];
+
+	/* the first record of each: every pack holds one tensor */
+	cks_bad_note(ctx, pack, CKF_PACK_HEADER_BYTES, digest, "a test");
+	return 0;
+}
+
+static void what_was_found_bad_is_not_passed_on(void **state)
+{
+	struct mkstore *mk = *state;
+	struct ckpt_err err = { 0 };
+
+	assert_ok(cks_packs_walk(mk->store, false, note_bad, mk->store, &err));
+	assert_code(ckpt_store_fork(mk->store, "a", "run/b", NULL, &err),
+		    CKPT_ECORRUPT);
+	assert_says(err, "checkpoint 'a', tensor 'model/w'");
+	assert_says(err, "/bad/");
+	assert_code(ckpt_checkpoint_open(mk->store, "run/b", &(struct
+		    ckpt_checkpoint *){ NULL }, &err), CKPT_ENOENT);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -176,6 +199,7 @@ int main(void)
 		TEST(a_fork_reads_as_its_source),
 		TEST(facts_may_be_given),
 		TEST(what_is_wrong_is_refused),
+		TEST(what_was_found_bad_is_not_passed_on),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
