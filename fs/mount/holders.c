@@ -4,8 +4,8 @@
  *
  * Paths are read as links and compared as text, mappings by device number, so
  * the mount itself is never asked: it may be dead or slow. Root sees every
- * process, others their own. This process has what its caller has, and is not
- * named; another mount below is. A snapshot, for a message; no state.
+ * process, others their own. Another mount below is named too. A snapshot, for
+ * a message; no state.
  */
 #include "mount/internal.h"
 
@@ -154,8 +154,7 @@ void ckm_holders(const char *point, struct ckb_buf *out)
 	if (!d)
 		return;
 	while ((e = readdir(d)) != NULL)
-		if (isdigit((unsigned char)e->d_name[0]) &&
-		    atol(e->d_name) != (long)getpid())
+		if (isdigit((unsigned char)e->d_name[0]))
 			look_at(&s, e->d_name);
 	closedir(d);
 	if (s.found > TOLD_MAX)
