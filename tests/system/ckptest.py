@@ -46,9 +46,16 @@ def done():
     sys.exit(1 if failures else 0)
 
 
-def run(*args, ok=True, **kw):
+def for_others(tmp):
+    """The program where other users may run it: the build's folder may be
+    closed to them."""
+    os.chmod(tmp, 0o755)
+    return shutil.copy(PROGRAM, tmp / "ckptfs")
+
+
+def run(*args, ok=True, program=PROGRAM, **kw):
     """The program with @args; its CompletedProcess, bytes captured."""
-    p = subprocess.run([PROGRAM, *map(os.fsencode, args)],
+    p = subprocess.run([program, *map(os.fsencode, args)],
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
     if ok and p.returncode != 0:
         check(False, f"ckptfs {' '.join(map(str, args))} exited "

@@ -706,8 +706,9 @@ def reindexed(store, tmp):
 def unreadable(store):
     """What the system denies is not called damaged, and is said once."""
     file = store / "checkpoints/run/2"
-    nobody = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}
-    os.chmod(store.parent, 0o755)
+    nobody = {"program": for_others(store.parent)}
+    if os.geteuid() == 0:
+        nobody.update(user=65534, group=65534, cwd="/")
     file.chmod(0)
     for argv in (["ls", "-l", f"{store}:run"], ["ls", "-R", store],
                  ["ls", "--json", f"{store}:run"], ["log", store],

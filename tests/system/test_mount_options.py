@@ -346,9 +346,7 @@ def as_nobody(code, *args, groups=()):
 
 
 def other_users(store, point, tmp):
-    os.chmod(tmp, 0o755)
-    # the build's folder may be closed to others
-    program = shutil.copy(PROGRAM, tmp / "ckptfs")
+    program = for_others(tmp)
     with mounted(store, point):
         p = as_nobody(["ls", point])
         check(p.returncode != 0 and b"ermission" in p.stderr,
