@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "verbs/tag.h"
 
 #define RUN_TRIES 8
 
@@ -84,7 +85,9 @@ int cks_name_free(struct ckpt_store *s, const char *name, bool replace,
 		bool last = path[len] == '\0';
 
 		rc = judge(s->path, path, &st, (int)len, last, replace, err);
-		if (rc < 0 || last)
+		if (rc == 0 && last)
+			return cks_name_untagged(s, name, err);
+		if (rc < 0)
 			return rc;
 	}
 }

@@ -50,28 +50,13 @@ void cks_prune_runs(struct ckpt_store *s, const char *name)
 
 /* ---- tags ---- */
 
-/* *@out: the tags on it. One that cannot be read may have any tag whose
- * checkpoint is not found. */
 static int tags_allow(struct ckpt_store *s, const char *name,
 		      const uint8_t *uuid, bool force, struct ckb_buf *out,
 		      struct ckpt_err *err)
 {
-	CKB_BUF struct ckb_buf lost = { 0 };
-	int rc = cks_tags_on(s, name, uuid, out, err);
-
-	if (rc < 0 || force)
-		return rc;
-	if (out->len > 0)
-		return ckb_err(err, CKPT_EBUSY, "checkpoint '%s' has the tag "
-			       "'%s', which protects it", name,
-			       (char *)out->data);
-	if (!uuid)
-		rc = cks_tags_lost(s, &lost, err);
-	if (rc == 0 && lost.len > 0)
-		return ckb_err(err, CKPT_EBUSY, "checkpoint '%s' is damaged, "
-			       "and may be the one with the tag '%s', which "
-			       "protects it", name, (char *)lost.data);
-	return rc;
+	if (!force)
+		return cks_tags_none(s, name, uuid, err);
+	return cks_tags_on(s, name, uuid, out, err);
 }
 
 /* Behind the removal: a tag of nothing harms nobody, one that is gone while its

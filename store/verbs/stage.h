@@ -42,13 +42,14 @@ CKB_MUST int cks_stage_pack(struct cks_stage *st, struct ckc_pack_writer **out,
 CKB_MUST int cks_stage_publish(struct cks_stage *st, struct ckc_pack_writer *w,
 			       struct ckpt_err *err);
 
-/* May @name be taken? 0, or CKPT_EEXIST: what lies there, or on the way. */
+/* May @name be taken? 0; CKPT_EEXIST: what lies there, or on the way;
+ * CKPT_EBUSY: what would be replaced has a tag, which protects it. */
 CKB_MUST int cks_name_free(struct ckpt_store *s, const char *name,
 			   bool replace, struct ckpt_err *err);
 
 /* Publish @manifest as checkpoint @name. EEXIST with our own manifest is
- * success (retransmitted link). CKPT_EEXIST: taken by another. CKPT_EUNSURE:
- * visible, the folder's sync failed. */
+ * success (retransmitted link). CKPT_EEXIST: taken by another. CKPT_EBUSY:
+ * taken, and tagged. CKPT_EUNSURE: visible, the folder's sync failed. */
 CKB_MUST int cks_stage_commit(struct cks_stage *st, const void *manifest,
 			      size_t len, bool replace, struct ckpt_err *err);
 

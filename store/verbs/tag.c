@@ -375,8 +375,10 @@ int cks_tags_on(struct ckpt_store *s, const char *name, const uint8_t *uuid,
 	return rc == 0 && out->failed ? ckb_err_nomem(err) : rc;
 }
 
-int cks_tags_lost(struct ckpt_store *s, struct ckb_buf *out,
-		  struct ckpt_err *err)
+/* The first tag, if any, whose checkpoint is not found now: one that cannot be
+ * read may be it. */
+static int tags_lost(struct ckpt_store *s, struct ckb_buf *out,
+		     struct ckpt_err *err)
 {
 	CKB_CLEANUP(names_fini) struct names n = { 0 };
 	int rc = tags_names(s, &n, err);
@@ -393,4 +395,40 @@ int cks_tags_lost(struct ckpt_store *s, struct ckb_buf *out,
 		rc = rc < 0 ? rc : 0;
 	}
 	return rc == 0 && out->failed ? ckb_err_nomem(err) : rc;
+}
+
+int cks_tags_none(struct ckpt_store *s, const char *name, const uint8_t *uuid,
+		  struct ckpt_err *err)
+{
+	CKB_BUF struct ckb_buf tags = { 0 };
+	int rc = cks_tags_on(s, name, uuid, &tags, err);
+
+	if (rc == 0 && tags.len > 0)
+		return ckb_err(err, CKPT_EBUSY, "checkpoint '%s' has the tag "
+			       "'%s', which protects it; ckptfs tag -d takes "
+			       "that away", name, (char *)tags.data);
+	if (rc == 0 && !uuid)
+		rc = tags_lost(s, &tags, err);
+	if (rc == 0 && tags.len > 0)
+		return ckb_err(err, CKPT_EBUSY, "checkpoint '%s' is damaged, "
+			       "and may be the one with the tag '%s', which "
+			       "protects it; ckptfs tag -d takes that away",
+			       name, (char *)tags.data);
+	return rc;
+}
+
+int cks_name_untagged(struct ckpt_store *s, const char *name,
+		      struct ckpt_err *err)
+{
+	uint8_t uuid[CKPT_UUID_BYTES];
+	struct ckpt_err why = { 0 };
+	int rc = uuid_of(s, name, uuid, &why);
+
+	if (rc == CKPT_ENOENT)
+		return 0;
+	if (rc == 0 || rc == CKPT_ECORRUPT || rc == CKPT_EVERSION)
+		return cks_tags_none(s, name, rc == 0 ? uuid : NULL, err);
+	if (err)
+		*err = why;
+	return rc;
 }

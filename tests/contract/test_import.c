@@ -326,6 +326,11 @@ static void a_taken_name_is_refused_unless_replaced(void **state)
 	assert_int_equal(fix_count(f, "store/staging"), 0);
 	assert_ok(ckpt_import(f->writer, path, "taken", &opts,
 					  NULL, &err));
+	assert_ok(ckpt_tag_set(f->store, "best", "taken", &err));
+	assert_int_equal(ckpt_import(f->writer, path, "taken", &opts, NULL,
+				     &err), CKPT_EBUSY);
+	assert_non_null(strstr(err.message, "the tag 'best'"));
+	assert_int_equal(fix_count(f, "store/staging"), 0);
 }
 
 /* ---- sources that are none ---- */

@@ -281,6 +281,36 @@ static void links_of_others_prove_nothing(void **state)
 	assert_true(fix_there(*state, "copy"));
 }
 
+static void a_tag_protects_from_replacing(void **state)
+{
+	struct fix *f = *state;
+	struct ckpt_err err = { 0 };
+	char *name;
+
+	assert_ok(fix_save(f->store, "run/1", 1, false, &err));
+	assert_ok(ckpt_tag_set(f->store, "best", "run/1", &err));
+	assert_ok(fix_save(f->store, "other", 2, false, &err));
+	assert_ok(fix_save(f->store, "other", 3, true, &err));
+	assert_code(fix_save(f->store, "run/1", 4, true, &err), CKPT_EBUSY);
+	assert_says(err, "'run/1' has the tag 'best'");
+	assert_says(err, "ckptfs tag -d");
+	/* the tag is the checkpoint's, not the name's */
+	assert_ok(ckpt_store_rename(f->store, "run/1", "run/2", &err));
+	assert_ok(fix_save(f->store, "run/1", 5, false, &err));
+	assert_ok(fix_save(f->store, "run/1", 6, true, &err));
+	assert_code(fix_save(f->store, "run/2", 7, true, &err), CKPT_EBUSY);
+	assert_ok(ckpt_tag_get(f->store, "best", &name, &err));
+	assert_string_equal(name, "run/2");
+	free(name);
+	/* a damaged one may be it, when nothing else is */
+	fix_put(f, "checkpoints/run/2", "damaged");
+	assert_code(fix_save(f->store, "run/2", 8, true, &err), CKPT_EBUSY);
+	assert_says(err, "may be the one with the tag 'best'");
+	assert_ok(ckpt_tag_remove(f->store, "best", &err));
+	assert_ok(fix_save(f->store, "run/2", 8, true, &err));
+	assert_int_equal(fix_count(f->store, "staging"), 0);
+}
+
 #define TEST(name) \
 	cmocka_unit_test_setup_teardown(name, fix_setup, fix_teardown)
 
@@ -289,6 +319,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_commit_is_whole_and_leaves_no_staging),
 		TEST(a_taken_name_is_not_replaced),
+		TEST(a_tag_protects_from_replacing),
 		TEST(replace_takes_the_name_and_what_is_open_stays),
 		TEST(a_run_and_a_checkpoint_never_share_a_name),
 		TEST(an_abandoned_save_cannot_commit),

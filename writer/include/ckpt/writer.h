@@ -140,7 +140,8 @@ struct ckpt_save_desc {
 	const char *metrics;   /* JSON object or NULL */
 	const char *parent;    /* checkpoint this one follows, or NULL */
 	const char *program;   /* who saves, for people; NULL: libckpt X.Y.Z */
-	bool replace;          /* a checkpoint of this name may be replaced */
+	bool replace;          /* a checkpoint of this name may be replaced,
+				  unless it is tagged */
 };
 
 /**
@@ -150,9 +151,10 @@ struct ckpt_save_desc {
  * Blocks:      for a few small writes and syncs.
  * Ownership:   *@out is the caller's; ckpt_save_free() ends it.
  * Returns:     0; CKPT_EEXIST, the name is taken and @replace is false, or a
- *              run has it, or a part of it is a checkpoint; CKPT_EINVAL, not a
- *              legal name, or JSON that is no object; CKPT_ENOENT, no such
- *              parent; CKPT_ENOSPC, CKPT_EPERM, CKPT_EIO.
+ *              run has it, or a part of it is a checkpoint; CKPT_EBUSY, what
+ *              would be replaced is tagged; CKPT_EINVAL, not a legal name, or
+ *              JSON that is no object; CKPT_ENOENT, no such parent;
+ *              CKPT_ENOSPC, CKPT_EPERM, CKPT_EIO.
  */
 CKPT_API CKPT_MUST int ckpt_save_begin(struct ckpt_writer *writer,
 				       const struct ckpt_save_desc *desc,
