@@ -90,17 +90,21 @@ struct bar {
 	struct ckpt_err *err;
 };
 
-/* One list of condemned packs: a uuid a line. */
-static int condemned_lines(struct cks_stage *st, char *text, const char *path,
-			   struct ckpt_err *err)
+/* One list of condemned packs: a uuid a line, and not a byte besides, as a line
+ * that is passed over may be a pack that goes. */
+static int condemned_lines(struct cks_stage *st, const struct ckb_buf *text,
+			   const char *path, struct ckpt_err *err)
 {
-	char *save = NULL;
+	const size_t len = CKB_UUID_TEXT_BYTES - 1;
 
-	for (char *line = strtok_r(text, "\n", &save); line;
-	     line = strtok_r(NULL, "\n", &save)) {
+	for (size_t at = 0; at < text->len; at += len + 1) {
+		const char *line = (const char *)text->data + at;
+		char uuid[CKB_UUID_TEXT_BYTES] = "";
 		uint8_t pack[CKPT_UUID_BYTES];
 
-		if (!ckb_uuid_parse(pack, line))
+		if (text->len - at > len && line[len] == '\n')
+			memcpy(uuid, line, len);
+		if (!ckb_uuid_parse(pack, uuid))
 			return ckb_err(err, CKPT_ECORRUPT, "'%s/%s' is damaged:"
 				       " a line of it is no pack's uuid; no "
 				       "save can begin before gc has made it "
@@ -126,8 +130,8 @@ static int condemned_file(void *ctx, const char *name, unsigned char type)
 	/* gc has just ended: what it named is unlinked, and proves itself so */
 	if (rc == CKPT_ENOENT)
 		return 0;
-	if (rc == 0 && text.len > 0)
-		rc = condemned_lines(b->st, (char *)text.data, path, b->err);
+	if (rc == 0)
+		rc = condemned_lines(b->st, &text, path, b->err);
 	return rc;
 }
 

@@ -189,10 +189,11 @@ static void condemned_and_bad_chunks_are_not_reused(void **state)
 {
 	struct fix *f = *state;
 	struct ckq_place p = indexed(f, 1), got;
-	char text[CKB_UUID_TEXT_BYTES];
+	char text[CKB_UUID_TEXT_BYTES + 1];
 	uint8_t digest[32] = { 0 };
 
 	ckb_uuid_text(text, p.pack);
+	strcat(text, "\n");
 	fix_put(f, "condemned/1", text);
 	assert_false(found(f, 1, CHUNK_BYTES, &got));
 	assert_int_equal(unlink(fix_at(f, "condemned/1")), 0);

@@ -138,8 +138,9 @@ static void an_unreadable_condemned_list_stops_the_save(void **state)
 {
 	static const char *const texts[] = {
 		"rubbish\n", PACK_A "\n" PACK_B "x\n", "\xff\xfe\n",
-		PACK_A " \n",
+		PACK_A " \n", PACK_A, PACK_A "\n\n" PACK_B "\n",
 	};
+	static const char hidden[] = PACK_A "\n\0" PACK_B "\n";
 	struct fix *f = *state;
 	struct cks_stage *st;
 
@@ -153,6 +154,18 @@ static void an_unreadable_condemned_list_stops_the_save(void **state)
 		/* and leaves nothing */
 		assert_int_equal(fix_count(f->store, "staging"), 0);
 	}
+	FILE *file = fopen(fix_at(f, "condemned/7"), "w");
+	struct ckpt_err err = { 0 };
+
+	assert_non_null(file);
+	fwrite(hidden, sizeof(hidden) - 1, 1, file);
+	fclose(file);
+	assert_code(cks_stage_open(f->store, "a", attempt, &st, &err),
+		    CKPT_ECORRUPT);
+	/* power was lost while it was written: nothing goes by it */
+	fix_put(f, "condemned/7", "");
+	assert_ok(cks_stage_open(f->store, "a", attempt, &st, &err));
+	cks_stage_close(st);
 }
 
 /* Records the order of what S8 orders. */
