@@ -303,12 +303,16 @@ static int connect_db(struct ckq_index *ix, const char *path, bool write)
 {
 	int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE
 			  : SQLITE_OPEN_READONLY;
+	struct stat st;
 
 	/* SQLite would leave the group out of its mode, and gives that to its
 	 * companions too. Made without a descriptor: to close one would drop
 	 * the locks of other connections to the same file. */
 	if (write)
 		(void)mknod(path, S_IFREG | 0666, 0);
+	/* what a link leads to is somebody else's */
+	if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+		return SQLITE_NOTADB;
 	int rc = sqlite3_open_v2(path, &ix->db, flags | SQLITE_OPEN_NOMUTEX |
 				 SQLITE_OPEN_PRIVATECACHE, NULL);
 

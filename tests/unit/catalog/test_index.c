@@ -264,6 +264,34 @@ static void what_is_no_index_of_ours_is_made_anew(void **state)
 	}
 }
 
+/* A link in its place is replaced; what it leads to, a good index even, is
+ * left alone. */
+static void an_index_behind_a_link_is_not_used(void **state)
+{
+	struct fix *f = *state;
+	struct ckpt_err err = { 0 };
+	char other[sizeof(f->path) + 8];
+	struct stat st;
+
+	put_range(f->ix, 0, 10, true);
+	ckq_index_close(f->ix);
+	f->ix = NULL;
+	snprintf(other, sizeof(other), "%s.other", f->path);
+	assert_int_equal(rename(f->path, other), 0);
+	assert_int_equal(symlink(other, f->path), 0);
+	assert_int_equal(ckq_index_open(f->path, store_uuid, false, &f->ix,
+					&err), CKPT_ENOENT);
+	assert_ok(ckq_index_open(f->path, store_uuid, true, &f->ix, &err));
+	assert_false(knows(f->ix, 3));
+	assert_int_equal(lstat(f->path, &st), 0);
+	assert_true(S_ISREG(st.st_mode));
+	ckq_index_close(f->ix);
+	assert_int_equal(rename(other, f->path), 0);
+	f->ix = NULL;
+	assert_ok(ckq_index_open(f->path, store_uuid, true, &f->ix, &err));
+	assert_true(knows(f->ix, 3));
+}
+
 static void another_stores_index_is_not_used(void **state)
 {
 	struct fix *f = *state;
@@ -637,6 +665,7 @@ int main(void)
 		T(begin_and_end_must_pair),
 		T(an_absent_index_is_made_only_by_writers),
 		T(what_is_no_index_of_ours_is_made_anew),
+		T(an_index_behind_a_link_is_not_used),
 		T(another_stores_index_is_not_used),
 		T(damage_met_under_way_heals_at_the_next_open),
 		T(remove_takes_its_companions_too),
