@@ -114,7 +114,8 @@ bool cli_in_store(const char *arg);
 /* Was @other, to be a path outside any store, exchanged with @place? */
 bool cli_swapped(const char *place, const char *other);
 
-/* Opens the store; "@TAG" at the start of the path becomes the name of the
+/* Opens the store, or says which one that is there may be meant; "@TAG" at the
+ * start of the path becomes the name of the
  * checkpoint that it names. */
 CKB_MUST int cli_open(struct cli_place *place, uint32_t flags,
 		      struct ckpt_store **out, struct ckpt_err *err);
@@ -155,6 +156,8 @@ void cli_entries_fini(struct cli_entries *all);
 /* The one called @name, or NULL. */
 const struct ckpt_entry *cli_entry(const struct cli_entries *all,
 				   const char *name);
+/* Are there checkpoints below @name? */
+bool cli_is_run(const struct cli_entries *all, const char *name);
 /* CKPT_EEXIST: what stands where @name would be, or on the way there. */
 CKB_MUST int cli_entry_free(const struct cli_entries *all, const char *name,
 			    struct ckpt_err *err);

@@ -25,6 +25,7 @@ struct work {
 	struct cli_names names;
 	struct cli_select select;
 	bool force, dry, runs;
+	bool can_run;            /* -r sets runs */
 };
 
 static void work_fini(struct work *w)
@@ -58,7 +59,8 @@ static int same_store(struct work *w, struct cli_place *place,
 	return rc;
 }
 
-/* The checkpoints of argument @arg, appended to w->names. */
+/* The checkpoints of argument @arg, appended to w->names. 0, an error, or
+ * CLI_USAGE, said. */
 static int add_place(struct work *w, const char *arg, struct ckpt_err *err)
 {
 	struct cli_place place;
@@ -68,10 +70,14 @@ static int add_place(struct work *w, const char *arg, struct ckpt_err *err)
 		return rc;
 	rc = same_store(w, &place, err);
 	if (rc == 0 && !*place.path)
-		rc = ckb_err(err, CKPT_EINVAL, "'%s' names no checkpoint: "
-			     "STORE:NAME", arg);
+		rc = cli_usage(w->cli, "'%s' names no checkpoint: STORE:NAME",
+			       arg);
 	if (rc == 0)
 		rc = cli_walk(w->store, 0, &w->all, err);
+	if (rc == 0 && w->can_run && !w->runs && cli_is_run(&w->all,
+							    place.path))
+		rc = ckb_err(err, CKPT_EINVAL, "'%s' is a run, a folder of "
+			     "checkpoints; -r takes all of them", place.path);
 	if (rc == 0)
 		rc = cli_pick_of(w->store, &w->all, &place, w->runs,
 				 &w->select, &w->names, err);
@@ -176,7 +182,8 @@ static int run_rm(struct cli *cli, int argc, char **argv)
 		{ "force", no_argument, NULL, 'f' }, CLI_SELECT_OPTIONS,
 		{ 0 },
 	};
-	CKB_CLEANUP(work_fini) struct work w = { .cli = cli };
+	CKB_CLEANUP(work_fini) struct work w = { .cli = cli,
+						 .can_run = true };
 	struct ckpt_err err = { 0 };
 	size_t done = 0;
 	int c, rc = 0;
@@ -197,8 +204,8 @@ static int run_rm(struct cli *cli, int argc, char **argv)
 		return cli_usage(cli, "a STORE:NAME is wanted");
 	for (int i = optind; rc == 0 && i < argc; i++)
 		rc = add_place(&w, argv[i], &err);
-	if (rc < 0)
-		return cli_fail(cli, &err);
+	if (rc != 0)
+		return rc < 0 ? cli_fail(cli, &err) : rc;
 	rc = rm_all(&w, &done, &err);
 	return rc >= 0 ? rc
 		       : fail_among(&w, done, rc == CKPT_EBUSY
@@ -239,6 +246,7 @@ struct dest {
 	bool into;
 };
 
+/* 0, an error, or CLI_USAGE, said. */
 static int dest_init(struct work *w, const char *arg, struct dest *d,
 		     struct ckpt_err *err)
 {
@@ -250,13 +258,12 @@ static int dest_init(struct work *w, const char *arg, struct dest *d,
 	d->into = len > 0 && (arg[len - 1] == '/' || arg[len - 1] == ':');
 	rc = same_store(w, &d->place, err);
 	if (rc == 0 && !d->place.has_path)
-		rc = ckb_err(err, CKPT_EINVAL, "'%s' names no checkpoint: "
-			     "STORE:NAME, or STORE:RUN/ for a name in a run",
-			     arg);
+		rc = cli_usage(w->cli, "'%s' names no checkpoint: STORE:NAME, "
+			       "or STORE:RUN/ for a name in a run", arg);
 	if (rc == 0 && w->names.count > 1 && !d->into)
-		rc = ckb_err(err, CKPT_EINVAL, "%zu checkpoints cannot all be "
-			     "called '%s'; '%s/' puts them into a run of that "
-			     "name", w->names.count, d->place.path, arg);
+		rc = cli_usage(w->cli, "%zu checkpoints cannot all be called "
+			       "'%s'; '%s/' puts them into a run of that name",
+			       w->names.count, d->place.path, arg);
 	return rc;
 }
 
@@ -350,7 +357,7 @@ static int each(struct work *w, const struct dest *d, const char *verb,
 		p[i].to = target(p[i].from->name, d->place.path, d->into);
 		rc = p[i].to ? 0 : ckb_err_nomem(err);
 	}
-	if (rc == 0 && count > 1) {
+	if (rc == 0 && count > 0) {
 		qsort(p, count, sizeof(*p), by_to);
 		rc = look_first(w, p, count, fn == move_one, err);
 	}
@@ -393,9 +400,9 @@ static int edit(const struct cli *cli, int argc, char **argv,
 		cli_names_sort(&w.names);
 		rc = dest_init(&w, argv[argc - 1], &d, &err);
 	}
-	if (rc < 0) {
+	if (rc != 0) {
 		cli_place_fini(&d.place);
-		return cli_fail(cli, &err);
+		return rc < 0 ? cli_fail(cli, &err) : rc;
 	}
 	rc = each(&w, &d, verb, fn, ctx, &done, &err);
 	cli_place_fini(&d.place);

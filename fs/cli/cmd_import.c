@@ -14,6 +14,7 @@ struct import {
 	struct ckpt_import_opts opts;
 	struct cli_progress progress;
 	struct ckb_buf notes; /* each with a NUL byte behind it */
+	bool has_dtype;
 };
 
 static int on_progress(void *ctx, const struct ckpt_save_progress *p)
@@ -85,6 +86,27 @@ static void summary(const struct import *m, const char *place,
 		cli_say(stdout, "note: %s", n);
 }
 
+/* --dtype is for arrays of raw bytes; was there one? */
+static void note_dtype(struct import *m, struct ckpt_store *store,
+		       const char *name)
+{
+	enum ckpt_dtype want = m->opts.void_dtype;
+	struct ckpt_checkpoint *c = NULL;
+	char text[120];
+
+	if (!m->has_dtype || ckpt_checkpoint_open(store, name, &c, NULL) < 0)
+		return;
+	for (size_t i = 0; i < ckpt_tensor_count(c) && m->has_dtype; i++)
+		m->has_dtype = ckpt_tensor_at(c, i)->media_type ||
+			       ckpt_tensor_at(c, i)->dtype != want;
+	ckpt_checkpoint_close(c);
+	snprintf(text, sizeof(text), "--dtype %s changed nothing: no .npy "
+		 "array of raw bytes of that size is in the source",
+		 ckpt_dtype_name(want));
+	if (m->has_dtype)
+		on_note(m, text);
+}
+
 /* getopt's options into @m. 0, or an exit code. */
 static int parse(struct cli *cli, int argc, char **argv,
 		 struct import *m)
@@ -133,6 +155,7 @@ static int parse(struct cli *cli, int argc, char **argv,
 				return cli_usage(cli, "--dtype wants a code "
 						 "such as F8_E4M3, not '%s'",
 						 optarg);
+			m->has_dtype = true;
 			break;
 		case 'n':
 			m->opts.ignore_index = true;
@@ -178,6 +201,13 @@ static int run_import(struct cli *cli, int argc, char **argv)
 		return cli_usage(cli, "'%s' lacks the checkpoint's name: "
 				 "STORE:NAME", argv[optind + 1]);
 	}
+	const char *to = argv[optind + 1];
+
+	if (to[strlen(to) - 1] == '/') {
+		cli_place_fini(&place);
+		return cli_usage(cli, "'%s' names a run, and the checkpoint's "
+				 "own name is wanted: STORE:RUN/NAME", to);
+	}
 	m.opts.ctx = &m;
 	cli_progress_init(&m.progress, cli, "importing");
 	cli_stop_init();
@@ -190,6 +220,8 @@ static int run_import(struct cli *cli, int argc, char **argv)
 	cli_progress_end(&m.progress);
 	int said = CLI_OK;
 
+	if (rc == 0)
+		note_dtype(&m, store, place.path);
 	if (rc == 0 && cli->json)
 		said = summary_json(cli, &m, &result);
 	else if (rc == 0 && !cli->quiet)

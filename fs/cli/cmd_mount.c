@@ -105,6 +105,7 @@ static int show_status(const struct cli *cli, const char *dir)
 static int run_mount(struct cli *cli, int argc, char **argv)
 {
 	CKB_CLEANUP(cli_place_fini) struct cli_place place = { 0 };
+	struct ckpt_store *store = NULL;
 	struct mount_call m = { 0 };
 	struct ckpt_err err = { 0 };
 	int rc = parse(cli, argc, argv, &m);
@@ -130,14 +131,12 @@ static int run_mount(struct cli *cli, int argc, char **argv)
 		return rc;
 	m.opts.store = place.store;
 	m.opts.dir = argv[optind + 1];
-	if (m.fake) {
-		struct ckpt_store *store = NULL;
-
-		rc = cli_open(&place, CKPT_STORE_READONLY, &store, &err);
-		ckpt_store_close(store);
-		return rc < 0 ? cli_fail(cli, &err) : CLI_OK;
-	}
-	return ckm_mount(&m.opts, &err) < 0 ? cli_fail(cli, &err) : CLI_OK;
+	/* as any command says that it is none */
+	rc = cli_open(&place, CKPT_STORE_READONLY, &store, &err);
+	ckpt_store_close(store);
+	if (rc == 0 && !m.fake)
+		rc = ckm_mount(&m.opts, &err);
+	return rc < 0 ? cli_fail(cli, &err) : CLI_OK;
 }
 
 static int run_umount(struct cli *cli, int argc, char **argv)

@@ -134,15 +134,22 @@ static const struct cli_command *find(const char *name)
 
 static int no_command(const char *word)
 {
+	bool option = *word == '-';
 	struct ckb_near near;
 
 	ckb_near_init(&near, word, strlen(word));
-	for (size_t i = 0; cli_commands[i]; i++)
+	for (size_t i = 0; !option && cli_commands[i]; i++)
 		ckb_near_try(&near, cli_commands[i]->name,
 			     strlen(cli_commands[i]->name));
-	cli_say(stderr, "ckptfs: there is no command '%s'%s%s%s; see: ckptfs "
-		"--help", word, near.best[0] ? "; did you mean '" : "",
-		near.best, near.best[0] ? "'?" : "");
+	if (option) {
+		ckb_near_try(&near, "--help", strlen("--help"));
+		ckb_near_try(&near, "--version", strlen("--version"));
+	}
+	cli_say(stderr, "ckptfs: %s'%s'%s%s%s; see: ckptfs --help",
+		option ? "options stand behind a command, not so "
+		       : "there is no command ", word,
+		near.best[0] ? "; did you mean '" : "", near.best,
+		near.best[0] ? "'?" : "");
 	return CLI_USAGE;
 }
 

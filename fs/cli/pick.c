@@ -209,18 +209,25 @@ static bool below(const char *name, const char *run)
 	return strncmp(name, run, len) == 0 && name[len] == '/';
 }
 
+bool cli_is_run(const struct cli_entries *all, const char *name)
+{
+	size_t len = strlen(name), i = find(all, name);
+
+	/* what sorts between "a" and "a/" begins with "a", too */
+	while (i < all->count && strncmp(all->list[i].name, name, len) == 0 &&
+	       all->list[i].name[len] < '/')
+		i++;
+	return i < all->count && below(all->list[i].name, name);
+}
+
 int cli_entry_free(const struct cli_entries *all, const char *name,
 		   struct ckpt_err *err)
 {
-	CKB_FREE char *head = NULL;
+	CKB_FREE char *head = strdup(name);
 
-	if (asprintf(&head, "%s/", name) < 0) {
-		head = NULL;
+	if (!head)
 		return ckb_err_nomem(err);
-	}
-	size_t i = find(all, head);
-
-	if (i < all->count && below(all->list[i].name, name))
+	if (cli_is_run(all, name))
 		return ckb_err(err, CKPT_EEXIST, "'%s' is a run, so no "
 			       "checkpoint can have that name", name);
 	if (cli_entry(all, name))
@@ -307,9 +314,9 @@ static int nothing(struct ckpt_store *store, const struct cli_place *place,
 		return rc;
 	if (cli_is_pattern(place->path))
 		return ckb_err(err, CKPT_ENOENT, "no checkpoint in store '%s' "
-			       "matches '%s' (a '*' does not cross '/'); put "
-			       "quotes around a pattern, so that the shell "
-			       "leaves it alone", place->store, place->path);
+			       "matches '%s'; a '*' does not cross '/', and "
+			       "ckptfs log lists what is there", place->store,
+			       place->path);
 	return ckb_err(err, CKPT_ENOENT, "there is no checkpoint '%s' in "
 		       "store '%s'", place->path, place->store);
 }
@@ -336,8 +343,9 @@ int cli_pick_of(struct ckpt_store *store, const struct cli_entries *all,
 		}
 		if (rc == 0 && round == RUN && seen && !runs)
 			rc = ckb_err(err, CKPT_EINVAL, "'%s' is a run, a "
-				     "folder of checkpoints; -r takes all "
-				     "of them", place->path);
+				     "folder of checkpoints; the pattern "
+				     "'%s/*' means those in it", place->path,
+				     place->path);
 	}
 	return rc < 0 || seen ? rc : nothing(store, place, err);
 }

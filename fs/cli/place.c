@@ -7,6 +7,7 @@
  * argument means the same whatever its names hold; with none, all of it is a
  * store's path, and opening that says what is missing.
  */
+#include <dirent.h>
 #include <limits.h>
 #include <mntent.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/near.h"
 #include "cli/cli.h"
 
 static bool is_store(const char *path)
@@ -262,12 +264,43 @@ static int expand_tag(struct ckpt_store *store, struct cli_place *place,
 	return 0;
 }
 
+/* Of a store that is not there: the name beside it that is like it. */
+static int near_store(const char *store, struct ckpt_err *err)
+{
+	const char *slash = strrchr(store, '/');
+	const char *base = slash ? slash + 1 : store;
+	CKB_FREE char *dir = strndup(store, (size_t)(base - store));
+	DIR *d = dir ? opendir(*dir ? dir : ".") : NULL;
+	struct ckb_near near;
+
+	ckb_near_init(&near, base, strlen(base));
+	for (struct dirent *e; d && (e = readdir(d));) {
+		CKB_FREE char *path = NULL;
+
+		if (ckb_edits(e->d_name, strlen(e->d_name), base, near.len,
+			      near.most) > near.most)
+			continue;
+		if (asprintf(&path, "%s%s", dir, e->d_name) < 0)
+			path = NULL;
+		if (path && is_store(path))
+			ckb_near_try(&near, e->d_name, strlen(e->d_name));
+	}
+	if (d)
+		closedir(d);
+	if (!*near.best)
+		return CKPT_ENOENT;
+	return ckb_err(err, CKPT_ENOENT, "store '%s' does not exist; did you "
+		       "mean '%s%s'?", store, dir, near.best);
+}
+
 int cli_open(struct cli_place *place, uint32_t flags, struct ckpt_store **out,
 	     struct ckpt_err *err)
 {
 	struct ckpt_store_opts opts = { .size = sizeof(opts), .flags = flags };
 	int rc = ckpt_store_open(place->store, &opts, out, err);
 
+	if (rc == CKPT_ENOENT && access(place->store, F_OK) != 0)
+		return near_store(place->store, err);
 	if (rc == 0 && place->path[0] == '@') {
 		rc = expand_tag(*out, place, err);
 		if (rc < 0) {

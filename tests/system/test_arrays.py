@@ -226,6 +226,12 @@ def options(store, tmp):
         f"{store}:raw")
     equal(run("cat", "--tensor", "raw", f"{store}:raw/weights").stdout,
           b"abcdef", "--dtype and --item")
+    p = run("import", "--replace", "--dtype", "F8_E4M3", tmp / "raw.npy",
+            f"{store}:raw")
+    check(b"note:" not in p.stdout, f"--dtype had its effect: {p.stdout}")
+    np.save(tmp / "whole.npy", np.arange(3))
+    p = run("import", "--dtype", "F4", tmp / "whole.npy", f"{store}:whole")
+    check(b"note: --dtype F4 changed nothing" in p.stdout, p.stdout)
     (tmp / "d/.git").mkdir(parents=True)
     np.save(tmp / "d/a.npy", np.arange(3))
     (tmp / "d/say \"hi\".txt").write_text("hi")

@@ -410,12 +410,12 @@ def mistakes(store, tmp):
         (2, ["lgo", store], "did you mean 'log'"),
         (2, ["xyzzy", store], "no command 'xyzzy'"),
         (1, ["log", f"{store}:nope"], "nope"),
-        (1, ["log", f"{store}:nope*"], "quotes"),
+        (1, ["log", f"{store}:nope*"], "log lists"),
         (2, ["rm"], "wanted"),
-        (1, ["rm", store], "no checkpoint"),
+        (2, ["rm", store], "no checkpoint"),
         (1, ["rm", f"{store}:run"], "-r"),
         (1, ["rm", f"{store}:run/2", f"{store}:nope"], "nope"),
-        (1, ["rm", f"{store}:x*"], "quotes"),
+        (1, ["rm", f"{store}:x*"], "log lists"),
         (1, ["rm", f"{store}:run/1"], "'held'"),
         (1, ["rm", f"{store}:../ckptfs.json"], "ckptfs.json"),
         (1, ["rm", f"{tmp}/nowhere:x"], "nowhere"),
@@ -423,10 +423,20 @@ def mistakes(store, tmp):
         (1, ["mv", f"{store}:run/1", f"{store}:run/2"], "exists"),
         (1, ["mv", f"{store}:run/1", f"{store}:run"], "is a run"),
         (1, ["mv", f"{store}:run/1", f"{store}:run/2/x"], "run/2"),
-        (1, ["mv", f"{store}:run/*", f"{store}:new"], "new/"),
+        (2, ["mv", f"{store}:run/*", f"{store}:new"], "new/"),
         (1, ["mv", f"{store}:run/1", f"{tmp}/second:x"], "two stores"),
         (1, ["mv", f"{store}:run/1", f"{store}:a//b"], "a//b"),
-        (1, ["mv", f"{store}:run/1", store], "names no checkpoint"),
+        (2, ["mv", f"{store}:run/1", store], "names no checkpoint"),
+        (1, ["mv", f"{store}:run", f"{store}:x"], "the pattern 'run/*'"),
+        (1, ["cp", f"{store}:run", f"{store}:x"], "the pattern 'run/*'"),
+        (2, ["import", tmp / "m.safetensors", f"{store}:run/"],
+         "STORE:RUN/NAME"),
+        (1, ["log", f"{store}x"], f"did you mean '{store}'?"),
+        (1, ["ls", f"{tmp}/sotre:run"], f"did you mean '{store}'?"),
+        (1, ["log", f"{tmp}/secnod/x"], "ckptfs init"),
+        (2, ["--verison"], "did you mean '--version'?"),
+        (2, ["--json"], "behind a command, not so '--json'"),
+        (2, ["-x", store], "behind a command"),
         (1, ["cp", f"{store}:run/1", f"{store}:run/2"], "exists"),
         (1, ["cp", f"{store}:run/9", f"{store}:x"], "run/9"),
         (1, ["cp", "--metrics", "[1]", f"{store}:run/1", f"{store}:x"],
@@ -440,15 +450,17 @@ def mistakes(store, tmp):
         (1, ["ls", f"{store}:@nope"], "nope"),
         (2, ["stat", f"{store}:run/1"], "whole STORE"),
         (1, ["stat", tmp], "not a ckptfs store"),
-        (1, ["check", f"{store}:z*"], "quotes"),
-        (1, ["export", f"{store}:z*", tmp], "quotes"),
-        (1, ["ls", f"{store}:z*"], "quotes"),
+        (1, ["check", f"{store}:z*"], "log lists"),
+        (1, ["export", f"{store}:z*", tmp], "log lists"),
+        (1, ["ls", f"{store}:z*"], "log lists"),
     ]
     for code, argv, word in wrong:
         p = run(*argv, ok=False)
         text = one_sentence(p, " ".join(map(str, argv)))
         equal(p.returncode, code, f"exit code of {argv}")
         check(word in text, f"{argv} says {word!r}: {text}")
+        check("ask to" not in text or argv[0] == "import",
+              f"{argv} advises what is there: {text}")
         equal(p.stdout, b"", f"{argv} prints nothing")
     equal(log(store), before, "mistakes change nothing")
     equal(os.listdir(store / "staging"), [], "mistakes leave no staging")

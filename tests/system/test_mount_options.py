@@ -37,6 +37,9 @@ def sentences(store, point):
         check(says in one_sentence(p, option), f"{option}: {p.stderr}")
         check("did you mean" not in p.stderr.decode() or "did" in says,
               f"no far guess: {p.stderr}")
+    p = run("mount", f"{store.parent}/sotre", point, ok=False)
+    check(f"did you mean '{store}'?" in one_sentence(p, "a near store"),
+          p.stderr)
     check(not os.path.ismount(point), "nothing was mounted")
 
 
@@ -66,9 +69,10 @@ def options_work(store, point):
         check(status(point)["threads"] <= 5, "max_threads")
     with mounted(store, point):
         equal(line_of(point)[0], str(store), "the store is the source")
-    run("mount", ":", point, env=dict(os.environ, CKPTFS_STORE=str(store)))
-    equal(line_of(point)[0], str(store), "so is the default one")
-    run("umount", point)
+    os.environ["CKPTFS_STORE"] = str(store)
+    with mounted(":", point):
+        equal(line_of(point)[0], str(store), "so is the default one")
+    del os.environ["CKPTFS_STORE"]
 
 
 def xattrs(store, point, array):
