@@ -36,6 +36,7 @@ static int list_one(void *ctx, const struct ckpt_tag *t)
 	return 0;
 }
 
+/* An exit code, or an error. */
 static int list_tags(const struct cli *cli, struct ckpt_store *store,
 		     struct ckpt_err *err)
 {
@@ -56,7 +57,7 @@ static int list_tags(const struct cli *cli, struct ckpt_store *store,
 	if (rc == CKPT_ENOMEM)
 		ckb_err_nomem(err);
 	if (rc == 0 && cli->json)
-		cli_json_end(cli, &l.json);
+		rc = cli_json_end(cli, &l.json);
 	else
 		ckb_buf_fini(&l.json.text);
 	if (rc == 0 && !cli->json &&
@@ -66,6 +67,7 @@ static int list_tags(const struct cli *cli, struct ckpt_store *store,
 	return rc;
 }
 
+/* An exit code, or an error. */
 static int change(const struct cli *cli, struct ckpt_store *store,
 		  enum what what, const char *checkpoint, const char *tag,
 		  struct ckpt_err *err)
@@ -82,13 +84,13 @@ static int change(const struct cli *cli, struct ckpt_store *store,
 		cli_json_text(&j, "checkpoint", what == SET ? checkpoint
 							    : NULL);
 		cli_json_close(&j, '}');
-		cli_json_end(cli, &j);
-	} else if (!cli->quiet && what == SET) {
-		printf("tag '%s' names '%s'\n", tag, checkpoint);
-	} else if (!cli->quiet) {
-		printf("removed tag '%s'\n", tag);
+		return cli_json_end(cli, &j);
 	}
-	return 0;
+	if (!cli->quiet && what == SET)
+		cli_say(stdout, "tag '%s' names '%s'", tag, checkpoint);
+	else if (!cli->quiet)
+		cli_say(stdout, "removed tag '%s'", tag);
+	return CLI_OK;
 }
 
 /* A tag is written "@best" or "best". */
@@ -112,7 +114,11 @@ static int run_tag(struct cli *cli, int argc, char **argv)
 	while ((c = cli_option(cli, argc, argv, "ld", options)) != -1) {
 		if (c != 'l' && c != 'd')
 			return CLI_USAGE;
-		what = c == 'l' ? LIST : DROP;
+		enum what asked = c == 'l' ? LIST : DROP;
+
+		if (what != SET && what != asked)
+			return cli_usage(cli, "-l and -d cannot be one call");
+		what = asked;
 	}
 	int want = what == LIST ? 1 : 2;
 

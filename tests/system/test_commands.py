@@ -247,7 +247,10 @@ def stats(store):
 
 
 def edits(store):
-    run("tag", f"{store}:run/1", "best")
+    equal(run("tag", f"{store}:run/1", "best").stdout,
+          b"tag 'best' names 'run/1'\n", "what tag says")
+    p = run("tag", "-l", "-d", store, ok=False)
+    check(p.returncode == 2 and "-l and -d" in one_sentence(p, "both"), p)
     p = run("rm", f"{store}:run/1", ok=False)
     check("'best'" in one_sentence(p, "rm of a tagged one"), "names the tag")
     run("mv", f"{store}:run/1", f"{store}:a/b/c")
