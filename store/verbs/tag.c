@@ -140,7 +140,8 @@ static int match(void *ctx, const struct ckpt_entry *e)
 	return 1;
 }
 
-/* 0 and NULL: it is gone. */
+/* 0 and NULL: it is gone. What has its name and cannot be read may be it: a
+ * tag is not lost with that. */
 static int find(struct ckpt_store *s, const struct tag *t, char **out,
 		struct ckpt_err *err)
 {
@@ -148,17 +149,21 @@ static int find(struct ckpt_store *s, const struct tag *t, char **out,
 	uint8_t uuid[CKPT_UUID_BYTES];
 
 	*out = NULL;
-	if (uuid_of(s, t->checkpoint, uuid, NULL) == 0 &&
-	    memcmp(uuid, t->uuid, CKPT_UUID_BYTES) == 0) {
+	int there = uuid_of(s, t->checkpoint, uuid, NULL);
+
+	if (there == 0 && memcmp(uuid, t->uuid, CKPT_UUID_BYTES) == 0) {
 		*out = strdup(t->checkpoint);
 		return *out ? 0 : ckb_err_nomem(err);
 	}
 	int rc = ckpt_store_entries(s, NULL, match, &f, err);
+	bool unread = there < 0 && there != CKPT_ENOENT;
 
 	if (rc < 0)
 		return rc;
+	if (rc == 0 && unread)
+		f.found = strdup(t->checkpoint);
 	*out = f.found;
-	return rc == 1 && !f.found ? ckb_err_nomem(err) : 0;
+	return (rc == 1 || unread) && !f.found ? ckb_err_nomem(err) : 0;
 }
 
 int ckpt_tag_get(struct ckpt_store *s, const char *tag, char **out,

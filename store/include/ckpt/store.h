@@ -315,7 +315,8 @@ CKPT_API CKPT_MUST int ckpt_store_fork(struct ckpt_store *store,
 
 /* ---- tags ---- */
 
-/** A tag. @checkpoint NULL: what it named is gone. Borrowed for the call. */
+/** A tag. @checkpoint NULL: what it named is gone; one that cannot be read is
+ * not, as long as it has the name that was tagged. Borrowed for the call. */
 struct ckpt_tag {
 	const char *name;
 	const char *checkpoint;

@@ -54,6 +54,13 @@ static void a_tag_follows_its_checkpoint(void **state)
 	assert_ok(ckpt_tag_remove(f->store, "also", &err));
 	assert_code(ckpt_tag_remove(f->store, "also", &err), CKPT_ENOENT);
 	assert_string_equal(tags(f), "best=run/b ");
+	/* damage is no end of it, under the name that was tagged */
+	assert_ok(ckpt_tag_set(f->store, "best", "run/b", &err));
+	fix_put(f, "checkpoints/run/b", "rubbish");
+	assert_string_equal(tags(f), "best=run/b ");
+	assert_ok(ckpt_tag_get(f->store, "best", &name, &err));
+	assert_string_equal(name, "run/b");
+	free(name);
 }
 
 static void what_is_no_tag_is_refused(void **state)
