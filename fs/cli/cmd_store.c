@@ -193,7 +193,7 @@ static int check_place(const struct cli *cli, struct cli_place *place,
 	};
 
 	if (cli_open(place, 0, &store, &err) < 0)
-		return cli_fail(cli, &err);
+		return cli_fail_found(cli, &err);
 	k.table = cli_table(cli, "damage", columns, COL_COUNT);
 	k.failed = !k.table;
 	if (k.table) {
@@ -207,6 +207,8 @@ static int check_place(const struct cli *cli, struct cli_place *place,
 
 	if (rc == 0 && some)
 		rc = cli_pick(store, place, true, select, &names, &err);
+	if (rc == CKPT_ENOENT && !*place->path)
+		rc = 0; /* nothing is chosen of an empty store */
 	if (rc == 0)
 		rc = check_names(store, some ? &names : NULL, &opts, &result,
 				 &err);

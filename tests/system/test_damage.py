@@ -159,6 +159,20 @@ def packs_gone(make):
               TENSORS["alpha"].nbytes + 128, "sizes need no pack")
 
 
+def the_store_itself(tmp):
+    store = new_store(tmp, "itself")
+    for option in ("--since=2d", "--step=3"):
+        check(b"no damage" in run("check", option, store).stdout,
+              f"{option} chooses nothing of an empty store")
+    path = store / "ckptfs.json"
+    path.chmod(0o600)
+    path.write_text("{")
+    for argv in (["check", store], ["ls", store]):
+        p = run(*argv, ok=False)
+        equal(p.returncode, 3, f"{argv[0]} of a store whose own facts are torn")
+        check("ckptfs.json is damaged" in one_sentence(p, argv[0]), p.stderr)
+
+
 def main():
     need_fuse()
     with folder() as tmp:
@@ -174,6 +188,7 @@ def main():
         every_region(make)
         manifest_flips(make)
         packs_gone(make)
+        the_store_itself(tmp)
     done()
 
 
