@@ -275,16 +275,32 @@ int cks_stage_commit(struct cks_stage *st, const void *manifest, size_t len,
 
 /* ---- a name that goes ---- */
 
-/* What lies at @aside came to @path while we looked: it gets its name back. */
+static int lies_aside(const struct cks_stage *st, const char *aside,
+		      const char *path, struct ckpt_err *err)
+{
+	return ckb_err(err, CKPT_EIO, "the checkpoint of '%s/%s' could not "
+		       "surely be put back, and lies at '%s/%s', too: if it "
+		       "has no name, link it there by hand", st->s->path, path,
+		       st->s->path, aside);
+}
+
+/* What lies at @aside was not to leave @path: it gets its name back, and the
+ * run, if that became empty and was removed. */
 static bool put_back(struct cks_stage *st, const char *aside, const char *path)
 {
 	const struct ckb_sys *sys = st->s->sys;
 	char folder[CKS_NAME_PATH_BYTES];
+	int rc = -ENOENT;
 
 	snprintf(folder, sizeof(folder), "%.*s",
 		 (int)(strrchr(path, '/') - path), path);
-	if (sys->linkat(sys, st->s->dirfd, aside, st->s->dirfd, path) < 0 ||
-	    ckb_sync_dir(sys, st->s->dirfd, folder, NULL) < 0) {
+	for (int try = 0; rc == -ENOENT && try < RUN_TRIES; try++) {
+		rc = sys->linkat(sys, st->s->dirfd, aside, st->s->dirfd, path);
+		if (rc == -ENOENT &&
+		    ckb_make_dirs(sys, st->s->dirfd, folder, NULL) < 0)
+			break;
+	}
+	if (rc < 0 || ckb_sync_dir(sys, st->s->dirfd, folder, NULL) < 0) {
 		st->keep = true;
 		return false;
 	}
@@ -292,8 +308,32 @@ static bool put_back(struct cks_stage *st, const char *aside, const char *path)
 	return true;
 }
 
+/* @aside lay at @path, and leaves it if @stays is there without it: that may
+ * be @path in another spelling, or be taken away just now, too. */
+static int leave(struct cks_stage *st, const char *aside, const char *path,
+		 const char *stays, struct ckpt_err *err)
+{
+	const struct ckb_sys *sys = st->s->sys;
+	struct stat there;
+	int rc = sys->fstatat(sys, st->s->dirfd, stays, &there);
+
+	if (rc == 0) {
+		(void)sys->unlinkat(sys, st->s->dirfd, aside, 0);
+		return 0;
+	}
+	if (!put_back(st, aside, path))
+		return lies_aside(st, aside, path, err);
+	if (rc != -ENOENT)
+		return ckb_err_sys(err, -rc, "cannot look at '%s/%s'",
+				   st->s->path, stays);
+	return ckb_err(err, CKPT_EEXIST, "'%s/%s' stays: '%s/%s' is the same "
+		       "name, or is gone", st->s->path, path, st->s->path,
+		       stays);
+}
+
 int cks_stage_take(struct cks_stage *st, const char *path,
-		   const struct stat *it, const char *as, struct ckpt_err *err)
+		   const struct stat *it, const char *stays, const char *as,
+		   struct ckpt_err *err)
 {
 	const struct ckb_sys *sys = st->s->sys;
 	const char *store = st->s->path;
@@ -308,20 +348,15 @@ int cks_stage_take(struct cks_stage *st, const char *path,
 		int seen = sys->fstatat(sys, st->s->dirfd, aside, &was);
 
 		/* sent twice, or its answer lost: what lies there decides */
-		if (seen == 0 && cks_same_file(&was, it)) {
-			(void)sys->unlinkat(sys, st->s->dirfd, aside, 0);
-			return 0;
-		}
+		if (seen == 0 && cks_same_file(&was, it))
+			return leave(st, aside, path, stays, err);
 		if (rc < 0 && seen < 0)
 			return sys->fstatat(sys, st->s->dirfd, path, &was) ==
 				       -ENOENT ? 0 :
 			       ckb_err_sys(err, -rc, "cannot move '%s/%s'",
 					   store, path);
 		if (!put_back(st, aside, path))
-			return ckb_err(err, CKPT_EIO, "a checkpoint that came "
-				       "to '%s/%s' meanwhile lies at '%s/%s' "
-				       "now: link it back by hand", store,
-				       path, store, aside);
+			return lies_aside(st, aside, path, err);
 		if (seen < 0)
 			return ckb_err_sys(err, -seen, "cannot look at '%s/%s'",
 					   store, aside);

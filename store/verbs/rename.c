@@ -123,7 +123,8 @@ static int drop_name(const struct move *m, struct ckpt_err *err)
 	char folder[CKS_NAME_PATH_BYTES];
 	struct ckpt_err mine = { 0 };
 	struct stat st;
-	int rc = cks_stage_take(m->st, m->from_path, &m->it, "from", &mine);
+	int rc = cks_stage_take(m->st, m->from_path, &m->it, m->to_path,
+				"from", &mine);
 
 	/* the old name is a newer one's; this one has left it all the same */
 	if (rc == CKPT_ESTALE && mine.sys_errno == 0 &&
@@ -152,7 +153,8 @@ static void undo(const struct move *m)
 	if (sys->fstatat(sys, m->s->dirfd, m->from_path, &old) == 0 &&
 	    sys->fstatat(sys, m->s->dirfd, m->to_path, &new) == 0 &&
 	    cks_same_file(&old, &new) &&
-	    cks_stage_take(m->st, m->to_path, &new, "to", NULL) == 0)
+	    cks_stage_take(m->st, m->to_path, &new, m->from_path, "to",
+			   NULL) == 0)
 		cks_prune_runs(m->s, m->to);
 }
 

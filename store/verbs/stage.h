@@ -56,12 +56,14 @@ CKB_MUST int cks_stage_commit(struct cks_stage *st, const void *manifest,
 /*
  * Take the name @path (under the store) from the file @it: by rename(2) to
  * @as in staging, looked at there and removed, so that a file that came to the
- * name meanwhile is put back, not lost. 0: the file has that name no more;
- * CKPT_ESTALE: another file has it, and keeps it. Syncs nothing of that name.
+ * name meanwhile is put back, not lost; so is the file itself unless @stays is
+ * there without that name. 0: the file has that name no more; CKPT_ESTALE:
+ * another file has it, and keeps it; CKPT_EEXIST: @stays is that name, spelt
+ * otherwise, or is gone. Syncs nothing of that name.
  */
 CKB_MUST int cks_stage_take(struct cks_stage *st, const char *path,
-			    const struct stat *it, const char *as,
-			    struct ckpt_err *err);
+			    const struct stat *it, const char *stays,
+			    const char *as, struct ckpt_err *err);
 
 /* Is it the same file? By inode number and device. */
 bool cks_same_file(const struct stat *a, const struct stat *b);

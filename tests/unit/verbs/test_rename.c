@@ -65,6 +65,22 @@ static void an_interrupted_one_is_finished(void **state)
 }
 
 /* S8: gc that did not see us may not lose what it is about to remove. */
+/* A link on the way, a mount or a file system that knows no case: the new name
+ * is the old one, and taking that away would take the last. */
+static void another_spelling_of_its_name_is_no_new_name(void **state)
+{
+	struct fix *f = *state;
+	struct ckpt_err err = { 0 };
+
+	assert_ok(fix_save(f->store, "run/a", 1, false, &err));
+	assert_int_equal(symlink("run", fix_at(f, "checkpoints/now")), 0);
+	assert_code(ckpt_store_rename(f->store, "run/a", "now/a", &err),
+		    CKPT_EEXIST);
+	assert_says(err, "is the same name");
+	assert_ok(fix_whole(f->store, "run/a", 1, &err));
+	assert_int_equal(fix_count(f->store, "staging"), 0);
+}
+
 static void what_gc_condemned_is_not_renamed_or_forked(void **state)
 {
 	struct fix *f = *state;
@@ -97,6 +113,7 @@ int main(void)
 		TEST(the_name_changes_and_nothing_else),
 		TEST(nothing_is_ever_replaced),
 		TEST(an_interrupted_one_is_finished),
+		TEST(another_spelling_of_its_name_is_no_new_name),
 		TEST(what_gc_condemned_is_not_renamed_or_forked),
 	};
 
