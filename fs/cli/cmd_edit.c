@@ -162,7 +162,7 @@ static int fail_among(const struct work *w, size_t done, const char *hint,
 	CKB_BUF struct ckb_buf text = { 0 };
 
 	if (w->names.count > 1 && done == 0)
-		ckb_buf_printf(&text, "none of %zu was touched%s",
+		ckb_buf_printf(&text, "none of %zu was done%s",
 			       w->names.count, hint ? "; " : "");
 	else if (w->names.count > 1)
 		ckb_buf_printf(&text, "%zu of %zu were done, the rest was left "

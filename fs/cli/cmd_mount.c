@@ -156,11 +156,8 @@ static int run_umount(struct cli *cli, int argc, char **argv)
 	if (argc - optind != 1)
 		return cli_usage(cli, "one DIR is wanted, %d given",
 				 argc - optind);
-	/* who is in it should not be kept from leaving it by us */
-	CKB_FREE char *real = realpath(argv[optind], NULL);
-	const char *dir = real && chdir("/") == 0 ? real : argv[optind];
-
-	return ckm_umount(dir, lazy, &err) < 0 ? cli_fail(cli, &err) : CLI_OK;
+	return ckm_umount(argv[optind], lazy, &err) < 0 ? cli_fail(cli, &err)
+							 : CLI_OK;
 }
 #else
 static int run_mount(struct cli *cli, int argc, char **argv)

@@ -103,9 +103,10 @@ void cli_say(FILE *to, const char *fmt, ...)
 		cli_escape(&shown, text, strlen(text));
 	else
 		ckb_buf_puts(&shown, text ? text : "out of memory");
+	/* in one write: lines of others come between */
+	ckb_buf_putc(&shown, '\n');
 	if (!shown.failed)
 		fwrite(shown.data, 1, shown.len, to);
-	putc('\n', to);
 }
 
 void cli_line(const char *text)

@@ -42,7 +42,7 @@ CKB_MUST int ckm_mount(const struct ckm_opts *opts, struct ckpt_err *err);
 /* Unmount the ckptfs mount at @dir. CKPT_EBUSY when it is in use: the message
  * names who uses it; @lazy detaches it all the same, and the daemon ends with
  * the last user. CKPT_EINVAL when @dir is no ckptfs mount. A dead mount is
- * cleared. */
+ * cleared. The working folder, which may be in the mount, becomes "/". */
 CKB_MUST int ckm_umount(const char *dir, bool lazy, struct ckpt_err *err);
 
 /* The figures of the mount at @dir (requests, bytes, cells, memory), one call

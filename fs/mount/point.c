@@ -253,7 +253,8 @@ static int busy(const char *dir, const char *point, struct ckpt_err *err)
 	ckm_holders(point, &who);
 	for (int i = 0; i < BUSY_TRIES && who.len == 0; i++) {
 		nanosleep(&moment, NULL);
-		if (take_down(point, false) == 0)
+		/* or somebody else took it down */
+		if (take_down(point, false) == 0 || ckm_point_minor(point) < 0)
 			return 0;
 		ckm_holders(point, &who);
 	}
@@ -271,6 +272,8 @@ int ckm_umount(const char *dir, bool lazy, struct ckpt_err *err)
 
 	if (rc < 0)
 		return rc;
+	/* whoever called us from within it holds it, we need not */
+	(void)!chdir("/");
 	long user = mount_at(point).user, self = (long)geteuid();
 
 	if (self != 0 && user != self)
@@ -279,7 +282,7 @@ int ckm_umount(const char *dir, bool lazy, struct ckpt_err *err)
 			       "may take it down", dir, user);
 	if (take_down(point, lazy) == 0)
 		return 0;
-	if (errno == EBUSY)
+	if (errno == EBUSY && !lazy)
 		return busy(dir, point, err);
 	if (errno == EPERM && self != 0)
 		return ckb_err(err, CKPT_EPERM, "cannot unmount '%s': there is "

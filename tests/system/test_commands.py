@@ -291,7 +291,7 @@ def many(store):
     before = log(store, "--sort", "name")
     wrong = [
         (["mv", f"{store}:many/*", f"{store}:new/"],
-         "'new/2' exists already; none of 3 was touched"),
+         "'new/2' exists already; none of 3 was done"),
         (["cp", f"{store}:many/*", f"{store}:new/"], "'new/2' exists already"),
         (["mv", f"{store}:*/1", f"{store}:all/"],
          "'else/1' and 'many/1' would both be 'all/1'"),

@@ -249,7 +249,7 @@ def busy(store, point):
     check("umount -l" in text, text)
     text = one_sentence(run("umount", "..", ok=False, cwd=point / "run"),
                         "from within")
-    check("ckptfs: its working folder" not in text and str(point) in text,
+    check("ckptfs: its working folder" not in text and "'..'" in text,
           f"umount does not name itself: {text}")
     equal(run("umount", "-l", point).returncode, 0, "umount -l")
     check(not os.path.ismount(point), "it is detached")
