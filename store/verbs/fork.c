@@ -131,6 +131,8 @@ static int check_source(const struct cks_stage *st, struct ckpt_checkpoint *c,
 {
 	int rc = cks_stage_keeps(st, c, err);
 
+	if (rc < 0 || !cks_stage_bad_any(st))
+		return rc; /* no chunk list is read for nothing */
 	for (size_t i = 0; rc == 0 && i < ckpt_tensor_count(c); i++)
 		if (ckpt_tensor_at(c, i)->alias_of == SIZE_MAX)
 			rc = check_chunks(st, c, ckpt_tensor_at(c, i), err);

@@ -85,6 +85,11 @@ bool cks_stage_reusable(const struct cks_stage *st, const uint8_t pack[16],
 	       !barred_has(&st->bad, pack, off);
 }
 
+bool cks_stage_bad_any(const struct cks_stage *st)
+{
+	return st->bad.count > 0;
+}
+
 struct bar {
 	struct cks_stage *st;
 	struct ckpt_err *err;

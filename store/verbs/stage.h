@@ -19,7 +19,8 @@ struct cks_stage;
 
 /* Folder staging/SAVE-ATTEMPT: SAVE is 16 hex digits of SHA-256(@name),
  * ATTEMPT 32 hex digits. In it: "save.json" (name, host, pid, for people),
- * "lock" (held with flock), packs, "manifest". */
+ * "lock" (held with flock), packs, "manifest", and what cks_stage_take()
+ * looks at. */
 CKB_MUST int cks_stage_open(struct ckpt_store *s, const char *name,
 			    const uint8_t attempt[16], struct cks_stage **out,
 			    struct ckpt_err *err);
@@ -27,6 +28,9 @@ CKB_MUST int cks_stage_open(struct ckpt_store *s, const char *name,
 /* May a chunk at @off of @pack be reused? Neither condemned nor bad (S8). */
 bool cks_stage_reusable(const struct cks_stage *st, const uint8_t pack[16],
 			uint64_t off);
+
+/* Is any chunk of the store listed in bad/? */
+bool cks_stage_bad_any(const struct cks_stage *st);
 
 /* CKPT_EBUSY when gc is about to remove a pack that @ckpt names: it did not
  * see this save, so nothing may go on naming them under a new name (S8). */

@@ -279,10 +279,11 @@ CKPT_API CKPT_MUST int ckpt_store_remove(struct ckpt_store *store,
  *
  * Blocks:      for a few writes and syncs.
  * Durability:  on return 0 the new name outlives power loss.
- * Returns:     0; CKPT_ENOENT; CKPT_EEXIST, @to is taken; CKPT_EBUSY, gc is
- *              about to remove bytes of it; CKPT_ESTALE, @from was replaced
- *              meanwhile; CKPT_EUNSURE, renamed, but may have both names
- *              after a power loss; CKPT_EIO, CKPT_EPERM.
+ * Returns:     0; CKPT_ENOENT; CKPT_EEXIST, @to is taken, or is @from spelt
+ *              otherwise; CKPT_EBUSY, gc is about to remove bytes of it;
+ *              CKPT_ESTALE, @from was replaced meanwhile; CKPT_EUNSURE,
+ *              renamed, but may have both names after a power loss; CKPT_EIO,
+ *              CKPT_EPERM.
  */
 CKPT_API CKPT_MUST int ckpt_store_rename(struct ckpt_store *store,
 					 const char *from, const char *to,
