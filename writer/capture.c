@@ -1,176 +1,347 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture.c - every entry's bytes into slots: the capture side of the pipeline.
+ * capture.c - chunks out of the caller's hands: what a save consists of, which
+ * chunks go together, and their bytes into a slab.
  *
- * Entry by entry, tile by tile in the grid's order, and in each tile box by
- * box: a box that holds the tile gives a whole tile, others give fragments. So
- * chunks come sorted by (tile, shard) as the manifest wants them, and the same
- * tensor gives the same chunks whoever holds it. Statistics are taken here,
- * while the bytes are warm. A provider is released as soon as its entry is
- * through.
+ * The plan lists the chunks of all entries, tile by tile in the grid's order,
+ * and in each tile box by box: a box that holds the tile gives a whole tile,
+ * others give fragments. So chunks come sorted by (tile, shard) as the manifest
+ * wants them, and the same tensor gives the same chunks whoever holds it.
  *
- * Memory: the slots, and windows within half of staging_bytes (S9). Thread: the
- * save's own; providers are called from it alone.
+ * Of borrowed memory a tile that is as it was in the last save is found where
+ * it lies and takes no staging: its head is compared, then all of it. Where
+ * heads differ, as in every step of dense training, nothing but the copy is
+ * made. Nothing is allocated here once the plan stands.
+ *
+ * Threads: any, at once, for borrowed memory; one at a time for what providers
+ * must be asked for.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+#include "base/limits.h"
 #include "format/entry.h"
 #include "pipeline.h"
-#include "tensor/box.h"
 #include "tensor/stats.h"
 
-/* One entry at work. */
-struct capture {
-	struct ckw_ring *ring;
-	struct ckw_tensor *tensor;
-	struct ckt_grid grid;
-	struct ckw_source *sources; /* one a box */
-	uint32_t count;
-};
-
-static void fail(const struct capture *c, struct ckpt_err *err)
-{
-	const struct ckw_tensor *t = c->tensor;
-	char q[CKB_QUOTE_BYTES];
-
-	ckb_err_prefix(err, err->code, "%s '%s'",
-		       t->media_type ? "file" : "tensor",
-		       ckb_quote(q, sizeof(q), t->name, t->name_len));
-	ckw_ring_fail(c->ring, err);
-}
-
-static bool capture_part(struct capture *c, struct ckw_source *src,
-			 const struct ckpt_box *part, uint64_t tile,
-			 uint32_t shard)
-{
-	struct ckw_tensor *t = c->tensor;
-	struct ckw_slot *slot = ckw_ring_slot(c->ring);
-	struct ckpt_err err = { 0 };
-
-	if (!slot)
-		return false;
-	slot->len = (size_t)ckt_box_bytes(part, c->grid.item_bytes);
-	slot->tensor = t;
-	slot->tile = tile;
-	slot->shard = shard;
-	if (ckw_source_read(src, part, slot->data, &err) < 0) {
-		fail(c, &err);
-		return false;
-	}
-	ckt_stats_init(&slot->stats, t->dtype);
-	slot->stats.value_class = t->stats.value_class;
-	ckt_stats_add(&slot->stats, t->dtype, slot->data, slot->len);
-	atomic_fetch_add_explicit(&c->ring->save->captured, slot->len,
-				  memory_order_relaxed);
-	ckw_ring_fill(c->ring);
-	return true;
-}
-
-static bool too_many_parts(struct capture *c, uint64_t tile)
-{
-	struct ckpt_err err = { 0 };
-
-	ckb_err(&err, CKPT_ELIMIT, "tile %ju is cut by more than %u shards",
-		(uintmax_t)tile, CKB_TILE_CHUNK_MAX);
-	fail(c, &err);
-	return false;
-}
-
-static bool capture_tile(struct capture *c, uint64_t tile)
-{
-	struct ckpt_box box, part;
-
-	uint32_t parts = 0;
-
-	ckt_grid_tile(&c->grid, tile, &box);
-	for (uint32_t i = 0; i < c->count; i++) {
-		struct ckw_source *src = &c->sources[i];
-
-		if (!ckt_box_meet(&box, &src->box, &part))
-			continue;
-		bool whole = ckt_box_equal(&part, &box);
-
-		if (++parts > CKB_TILE_CHUNK_MAX)
-			return too_many_parts(c, tile);
-		if (!capture_part(c, src, &part, tile,
-				  whole ? CKF_WHOLE_TILE : i))
-			return false;
-		if (whole) /* then no other box meets it (S7) */
-			break;
-	}
-	return true;
-}
+/* ---- the plan ---- */
 
 /* Can statistics be taken tile by tile? F6 elements of four to three bytes may
  * lie across the edge of two tiles; boxes never cut them. */
-static bool countable(const struct capture *c)
+static bool countable(const struct ckw_tensor *t, const struct ckt_grid *g)
 {
-	const struct ckt_grid *g = &c->grid;
 	uint32_t last = g->ndim ? g->ndim - 1 : 0;
 
-	if (c->tensor->media_type)
+	if (t->media_type)
 		return false;
-	return ckpt_dtype_bits(c->tensor->dtype) != 6 || g->ndim == 0 ||
+	return ckpt_dtype_bits(t->dtype) != 6 || g->ndim == 0 ||
 	       g->count[last] <= 1 || g->tile[last] % 3 == 0;
 }
 
-static void make_sources(struct capture *c)
+static int add_chunk(struct ckpt_save *s, const struct ckw_tensor *t,
+		     const struct ckt_grid *grid, uint64_t tile,
+		     const struct ckpt_box *box, const struct ckpt_box *part,
+		     uint32_t i, bool whole, uint64_t src_off,
+		     struct ckpt_err *err)
 {
-	size_t staging = c->ring->save->writer->opts.staging_bytes;
-	uint64_t base = 0;
+	struct ckw_chunk *c;
+	uint64_t end;
 
-	for (uint32_t i = 0; i < c->count; i++) {
-		struct ckw_source *src = &c->sources[i];
-
-		src->provider = &c->tensor->provider;
-		src->item_bytes = c->grid.item_bytes;
-		src->window_max = staging / 2 / c->count;
-		ckw_box(c->tensor, &c->grid, i, &src->box);
-		src->base = base;
-		base += ckt_box_bytes(&src->box, c->grid.item_bytes);
-	}
+	if (!ckb_room(&s->plan, s->plan_count, &s->plan_cap, sizeof(*s->plan)))
+		return ckb_err_nomem(err);
+	c = &s->plan[s->plan_count++];
+	*c = (struct ckw_chunk){
+		.tile = tile, .shard = whole ? CKF_WHOLE_TILE : i, .box = i,
+		.src_off = src_off,
+		.raw_len = (uint32_t)ckt_box_bytes(part, grid->item_bytes),
+	};
+	if (!t->base)
+		ckw_band(box, part, grid->item_bytes, &c->band, &end);
+	return 0;
 }
 
-static bool capture_tensor(struct ckw_ring *r, struct ckw_tensor *t)
+static int plan_tile(struct ckpt_save *s, const struct ckw_tensor *t,
+		     const struct ckt_grid *grid, uint64_t tile,
+		     const struct ckpt_box *boxes, uint32_t count,
+		     struct ckpt_err *err)
 {
-	struct capture c = { .ring = r, .tensor = t,
-			     .count = t->boxes ? t->box_count : 1 };
-	struct ckpt_err err = { 0 };
-	bool ok = true;
-	int rc = ckw_grid(t, &c.grid, &err);
+	struct ckpt_box box, part;
+	uint64_t src_off = 0;
+	uint32_t parts = 0;
 
+	ckt_grid_tile(grid, tile, &box);
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t bytes = ckt_box_bytes(&boxes[i], grid->item_bytes);
+
+		if (ckt_box_meet(&box, &boxes[i], &part)) {
+			bool whole = ckt_box_equal(&part, &box);
+			int rc = ++parts > CKB_TILE_CHUNK_MAX
+				? ckb_err(err, CKPT_ELIMIT, "tile %ju is cut "
+					  "by more than %u shards",
+					  (uintmax_t)tile, CKB_TILE_CHUNK_MAX)
+				: add_chunk(s, t, grid, tile, &boxes[i], &part,
+					    i, whole, src_off, err);
+
+			if (rc < 0 || whole) /* no other box meets it (S7) */
+				return rc;
+		}
+		src_off += bytes;
+	}
+	return 0;
+}
+
+static int plan_tensor(struct ckpt_save *s, struct ckw_tensor *t,
+		       struct ckpt_err *err)
+{
+	const struct ckpt_provider *p = &t->provider;
+	uint32_t count = t->boxes ? t->box_count : 1;
+	CKB_FREE struct ckpt_box *boxes = calloc(count, sizeof(*boxes));
+	uint64_t bytes = 0;
+	struct ckt_grid grid;
+	int rc = ckw_grid(t, &grid, err);
+
+	if (rc == 0 && !boxes)
+		rc = ckb_err_nomem(err);
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < count; i++) {
+		ckw_box(t, &grid, i, &boxes[i]);
+		bytes += ckt_box_bytes(&boxes[i], grid.item_bytes);
+	}
+	if (p->ops && p->ops->borrow && bytes > 0)
+		t->base = p->ops->borrow(p->ctx, 0, (size_t)bytes);
 	ckt_stats_init(&t->stats, t->dtype);
-	if (rc == 0 && !countable(&c))
+	if (!countable(t, &grid))
 		t->stats.value_class = CKPT_VALUES_NONE;
-	if (rc == 0) {
-		c.sources = calloc(c.count, sizeof(*c.sources));
-		rc = c.sources ? 0 : ckb_err_nomem(&err);
+	for (uint64_t tile = 0; rc == 0 && tile < grid.tile_count; tile++)
+		rc = plan_tile(s, t, &grid, tile, boxes, count, err);
+	return rc;
+}
+
+static int in_tensor(const struct ckw_tensor *t, struct ckpt_err *err)
+{
+	char q[CKB_QUOTE_BYTES];
+
+	return ckb_err_prefix(err, err->code, "%s '%s'",
+			      t->media_type ? "file" : "tensor",
+			      ckb_quote(q, sizeof(q), t->name, t->name_len));
+}
+
+int ckw_plan(struct ckpt_save *s, struct ckpt_err *err)
+{
+	for (size_t i = 0; i < s->tensor_count; i++) {
+		struct ckw_tensor *t = &s->tensors[i];
+		struct ckpt_err why = { 0 };
+
+		t->first_chunk = s->plan_count;
+		if (t->alias_of == SIZE_MAX && plan_tensor(s, t, &why) < 0) {
+			int rc = in_tensor(t, &why);
+
+			if (err)
+				*err = why;
+			return rc;
+		}
+		t->chunk_count = s->plan_count - t->first_chunk;
+	}
+	s->parts = calloc(s->plan_count + 1, sizeof(*s->parts));
+	return s->parts ? 0 : ckb_err_nomem(err);
+}
+
+/* ---- what goes together ---- */
+
+uint32_t ckw_unit(const struct ckpt_save *s, size_t tensor, size_t first,
+		  size_t *out_bytes)
+{
+	const struct ckw_tensor *t = &s->tensors[tensor];
+	const struct ckw_chunk *c = &s->plan[first], *next = c + 1;
+	bool source = !t->base, small = c->raw_len < CKW_SMALL_BYTES;
+	size_t most = small ? CKW_BATCH_BYTES
+			    : s->writer->opts.staging_bytes / 2;
+	uint32_t n = 1, max = small ? CKW_BATCH_CHUNKS
+			    : source ? CKW_BAND_CHUNKS : 1;
+	size_t at, end = ckw_slab_place(0, c->raw_len, &at);
+
+	for (; n < max && first + n < s->plan_count; n++, next++) {
+		size_t more = ckw_slab_place(end, next->raw_len, &at);
+
+		while (first + n >= t->first_chunk + t->chunk_count)
+			t++;
+		/* small ones with the small of the same kind; bands alone */
+		if (more > most || !t->base != source ||
+		    (next->raw_len < CKW_SMALL_BYTES) != small ||
+		    (!small && (t != &s->tensors[tensor] ||
+				next->box != c->box || next->band != c->band)))
+			break;
+		end = more;
+	}
+	*out_bytes = (size_t)ckb_div_up(end, CKB_PAYLOAD_ALIGN) *
+		     CKB_PAYLOAD_ALIGN;
+	return n;
+}
+
+/* ---- the copy ---- */
+
+/* The box of chunk @c, and of the shard that it is from. */
+static void boxes_of(const struct ckw_tensor *t, const struct ckt_grid *grid,
+		     const struct ckw_chunk *c, struct ckpt_box *out_box,
+		     struct ckpt_box *out_part)
+{
+	struct ckpt_box tile;
+
+	ckt_grid_tile(grid, c->tile, &tile);
+	ckw_box(t, grid, c->box, out_box);
+	CKB_INVARIANT(ckt_box_meet(&tile, out_box, out_part));
+}
+
+/* ckw_quick() of a tile where it lies. */
+static uint64_t head_mark(const uint8_t *base, const struct ckt_grid *grid,
+			  const struct ckpt_box *box,
+			  const struct ckpt_box *part, uint32_t raw_len)
+{
+	uint8_t head[CKW_QUICK_BYTES];
+	uint64_t off, to, len;
+	struct ckt_runs runs;
+
+	ckw_runs(&runs, box, part, grid->item_bytes);
+	while (ckt_runs_next(&runs, &off, &to, &len) && to < sizeof(head))
+		memcpy(head + to, base + off,
+		       (size_t)ckb_min_u64(len, sizeof(head) - to));
+	return ckw_quick(head, raw_len);
+}
+
+/* Is the tile in memory as it was in the last save, and its chunk still there?
+ * Then it is done. */
+static bool unchanged(const struct ckpt_save *s, const struct ckw_tensor *t,
+		      const struct ckt_grid *grid, const struct ckpt_box *box,
+		      const struct ckpt_box *part, struct ckw_chunk *c)
+{
+	struct ckq_place place;
+	const struct ckw_chunk *was = ckw_past_chunk(
+		s, t, (size_t)(c - s->plan) - t->first_chunk, &place);
+	uint64_t off, to, len, mark[2];
+	struct ckb_mark m;
+	struct ckt_runs runs;
+
+	if (!was || was->raw_len != c->raw_len ||
+	    head_mark(t->base + c->src_off, grid, box, part, c->raw_len) !=
+		    was->quick)
+		return false;
+	ckb_mark_init(&m, s->writer->seed);
+	ckw_runs(&runs, box, part, grid->item_bytes);
+	while (ckt_runs_next(&runs, &off, &to, &len))
+		ckb_mark_add(&m, t->base + c->src_off + off, (size_t)len);
+	ckb_mark_end(&m, mark);
+	if (memcmp(mark, was->mark, sizeof(mark)) != 0 ||
+	    !cks_find_proved(s->find, was->digest, &place))
+		return false;
+	memcpy(c->digest, was->digest, sizeof(c->digest));
+	memcpy(c->mark, mark, sizeof(mark));
+	c->quick = was->quick;
+	s->parts[c - s->plan] = *ckw_past_stats(
+		s, t, (size_t)(c - s->plan) - t->first_chunk);
+	return true;
+}
+
+/* Of borrowed memory. Returns how many chunks need no more. */
+static uint32_t from_memory(struct ckpt_save *s, struct ckw_slab *slab)
+{
+	const struct ckw_tensor *t = &s->tensors[slab->tensor];
+	uint32_t same = 0;
+	size_t at = 0, place;
+
+	for (uint32_t i = 0; i < slab->count; i++) {
+		struct ckw_chunk *c = &s->plan[slab->first + i];
+		struct ckpt_box box, part;
+		struct ckt_grid grid;
+
+		while (slab->first + i >= t->first_chunk + t->chunk_count)
+			t++;
+		CKB_INVARIANT(ckw_grid(t, &grid, NULL) == 0);
+		boxes_of(t, &grid, c, &box, &part);
+		at = ckw_slab_place(at, c->raw_len, &place);
+		if (slab->count == 1 &&
+		    unchanged(s, t, &grid, &box, &part, c)) {
+			same++;
+		} else {
+			ckw_gather(t->base + c->src_off, &box, &part,
+				   grid.item_bytes, slab->data + place);
+		}
+	}
+	return same;
+}
+
+/* Chunks of one band, from what must be asked. */
+static int from_band(struct ckw_worker *k, const struct ckw_tensor *t,
+		     const struct ckw_chunk *c, uint32_t count,
+		     uint8_t *data, size_t *at, struct ckpt_err *err)
+{
+	struct ckpt_box box, parts[CKW_BAND_CHUNKS];
+	uint8_t *dst[CKW_BAND_CHUNKS];
+	struct ckt_grid grid;
+	size_t place;
+
+	CKB_INVARIANT(ckw_grid(t, &grid, NULL) == 0);
+	for (uint32_t i = 0; i < count; i++) {
+		boxes_of(t, &grid, &c[i], &box, &parts[i]);
+		*at = ckw_slab_place(*at, c[i].raw_len, &place);
+		dst[i] = data + place;
+	}
+	return ckw_read_band(&t->provider, c->src_off, &box, grid.item_bytes,
+			     parts, count, dst, k->window, err);
+}
+
+static int from_source(struct ckw_worker *k, struct ckpt_save *s,
+		       struct ckw_slab *slab, struct ckpt_err *err)
+{
+	const struct ckw_tensor *t = &s->tensors[slab->tensor];
+	const struct ckw_chunk *c = &s->plan[slab->first];
+	bool band = c->raw_len >= CKW_SMALL_BYTES;
+	struct ckpt_err why = { 0 };
+	size_t at = 0;
+	int rc = 0;
+
+	if (!k->window)
+		k->window = malloc(CKW_WINDOW_BYTES);
+	if (!k->window)
+		return ckb_err_nomem(err);
+	for (uint32_t i = 0; rc == 0 && i < slab->count;) {
+		uint32_t n = band ? slab->count : 1;
+
+		while (slab->first + i >= t->first_chunk + t->chunk_count)
+			t++;
+		rc = from_band(k, t, c + i, n, slab->data, &at, &why);
+		i += n;
 	}
 	if (rc < 0) {
-		fail(&c, &err);
-		return false;
+		rc = in_tensor(t, &why);
+		*err = why;
 	}
-	make_sources(&c);
-	for (uint64_t tile = 0; ok && tile < c.grid.tile_count; tile++)
-		ok = capture_tile(&c, tile);
-	for (uint32_t i = 0; i < c.count; i++)
-		ckw_source_fini(&c.sources[i]);
-	free(c.sources);
-	return ok;
+	return rc;
 }
 
-bool ckw_capture(struct ckw_ring *r)
+bool ckw_capture(struct ckw_worker *k, struct ckw_slab *slab)
 {
-	struct ckpt_save *s = r->save;
-	bool ok = true;
+	struct ckpt_save *s = slab->save;
+	struct ckpt_err err = { 0 };
+	uint64_t bytes = 0;
+	int rc = 0;
 
-	for (size_t i = 0; ok && i < s->tensor_count; i++) {
-		struct ckw_tensor *t = &s->tensors[i];
-
-		if (t->alias_of == SIZE_MAX)
-			ok = capture_tensor(r, t);
-		ckpt_provider_release(&t->provider);
+	if (ckw_aborted(s, NULL))
+		return false;
+	if (s->tensors[slab->tensor].base)
+		slab->done = from_memory(s, slab);
+	else
+		rc = from_source(k, s, slab, &err);
+	if (rc < 0) {
+		ckw_pool_fail(s->writer, s->run, &err);
+		return false;
 	}
-	return ok;
+	for (uint32_t i = 0; i < slab->count; i++)
+		bytes += s->plan[slab->first + i].raw_len;
+	atomic_fetch_add_explicit(&s->captured, bytes, memory_order_relaxed);
+	if (slab->done > 0)
+		atomic_fetch_add_explicit(&s->chunks, slab->done,
+					  memory_order_relaxed);
+	return true;
 }

@@ -15,6 +15,7 @@
 #include "chunk/digest.h"
 #include "save.h"
 #include "tensor/grid.h"
+#include "tensor/stats.h"
 
 static int by_item(const void *a, const void *b)
 {
@@ -64,30 +65,69 @@ int ckw_order(struct ckpt_save *s, struct ckpt_err *err)
 	return 0;
 }
 
-/* The root of a tensor whose tiles are all whole (DESIGN 6). */
-static int make_root(struct ckw_tensor *t, struct ckpt_err *err)
+/* The manifest's number of @pack; a new one gets the next. */
+static int pack_number(struct ckpt_save *s, const uint8_t pack[16],
+		       uint32_t *out, struct ckpt_err *err)
+{
+	for (size_t i = s->pack_count; i-- > 0;)
+		if (memcmp(s->packs[i], pack, CKPT_UUID_BYTES) == 0) {
+			*out = (uint32_t)i;
+			return 0;
+		}
+	if (!ckb_room(&s->packs, s->pack_count, &s->pack_cap,
+		      sizeof(*s->packs)))
+		return ckb_err_nomem(err);
+	memcpy(s->packs[s->pack_count], pack, CKPT_UUID_BYTES);
+	*out = (uint32_t)s->pack_count++;
+	return 0;
+}
+
+static int add_entry(struct ckpt_save *s, struct ckw_tensor *t,
+		     const struct ckw_chunk *c, struct ckpt_err *err)
+{
+	struct ckf_chunk_entry e = { .tile = c->tile, .shard = c->shard };
+	uint8_t *to = ckb_buf_extend(&t->chunks, CKF_CHUNK_ENTRY_BYTES);
+	struct ckq_place place;
+
+	if (!to)
+		return ckb_err_nomem(err);
+	CKB_INVARIANT(cks_find_chunk(s->find, c->digest, c->raw_len, &place));
+	int rc = pack_number(s, place.pack, &e.pack, err);
+
+	memcpy(e.digest, c->digest, sizeof(e.digest));
+	e.off = place.off;
+	e.stored_len = place.stored_len;
+	e.raw_len = place.raw_len;
+	e.head_len = place.head_len;
+	e.codec = place.codec;
+	ckf_chunk_entry_encode(&e, to);
+	return rc;
+}
+
+/* The chunks of a tensor, in their order: entries, statistics, and, when all
+ * its tiles are whole, the root (DESIGN 6). */
+static int join_chunks(struct ckpt_save *s, struct ckw_tensor *t,
+		       struct ckpt_err *err)
 {
 	CKB_BUF struct ckb_buf input = { 0 };
-	size_t n = t->chunks.len / CKF_CHUNK_ENTRY_BYTES;
+	bool whole = !t->media_type;
 
-	if (t->media_type)
-		return 0;
 	ckf_root_preamble(t->dtype, t->shape, &input);
-	for (size_t i = 0; i < n; i++) {
-		struct ckf_chunk_entry e;
-		int rc = ckf_chunk_entry_decode(
-			t->chunks.data + i * CKF_CHUNK_ENTRY_BYTES, &e, err);
+	for (size_t i = 0; i < t->chunk_count; i++) {
+		const struct ckw_chunk *c = &s->plan[t->first_chunk + i];
+		int rc = add_entry(s, t, c, err);
 
 		if (rc < 0)
 			return rc;
-		if (e.shard != CKF_WHOLE_TILE)
-			return 0;
-		ckb_buf_put(&input, e.digest, sizeof(e.digest));
+		ckt_stats_merge(&t->stats, &s->parts[t->first_chunk + i]);
+		whole = whole && c->shard == CKF_WHOLE_TILE;
+		ckb_buf_put(&input, c->digest, sizeof(c->digest));
 	}
 	if (input.failed)
 		return ckb_err_nomem(err);
-	ckc_sha256(input.data, input.len, t->root);
-	t->has_root = true;
+	if (whole)
+		ckc_sha256(input.data, input.len, t->root);
+	t->has_root = whole;
 	return 0;
 }
 
@@ -132,9 +172,9 @@ static int add_tensor(struct ckpt_save *s, struct ckq_build *b,
 		.alias_of = t->alias_of == SIZE_MAX ? 0 : t->alias_of,
 		.chunks = t->chunks.data, .chunks_len = t->chunks.len,
 	};
-	int rc = row.has_alias ? 0 : make_root(t, err);
+	int rc = 0;
 
-	if (rc == 0 && t->boxes) {
+	if (t->boxes) {
 		row.has_layout = true;
 		rc = add_layout(b, t, &row.layout, err);
 	}
@@ -161,6 +201,10 @@ static int add_rows(struct ckpt_save *s, struct ckq_build *b,
 		rc = ckq_build_item(b, s->items[i].name, s->items[i].kind,
 				    s->items[i].separator,
 				    s->items[i].metadata, err);
+	/* which names all packs */
+	for (size_t i = 0; rc == 0 && i < s->tensor_count; i++)
+		if (s->tensors[i].alias_of == SIZE_MAX)
+			rc = join_chunks(s, &s->tensors[i], err);
 	for (size_t i = 0; rc == 0 && i < s->pack_count; i++)
 		rc = ckq_build_pack(b, s->packs[i], err);
 	for (size_t i = 0; rc == 0 && i < s->tensor_count; i++)

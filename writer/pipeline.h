@@ -1,73 +1,157 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* writer/pipeline.h - the two sides of a running save, and what is between. */
+/* writer/pipeline.h - what the parts of a running save share. */
 #ifndef CKW_PIPELINE_H
 #define CKW_PIPELINE_H
 
 #include "save.h"
+#include "tensor/box.h"
 
-#define CKW_SLOTS 4u
+#define CKW_SMALL_BYTES CKB_PAYLOAD_ALIGN_FROM /* smaller ones go together */
+#define CKW_BATCH_BYTES (512u << 10)
+#define CKW_BATCH_CHUNKS 256u
+#define CKW_BAND_CHUNKS 8u            /* columns are cut three times */
+#define CKW_WINDOW_BYTES (1u << 20)   /* of a source read in order */
 
-/* The bytes of one chunk on their way: filled by the capture side, then
- * hashed, then stored. */
-struct ckw_slot {
-	uint8_t *data;           /* CKB_TILE_MAX_BYTES */
-	size_t len;
-	struct ckw_tensor *tensor;
-	uint64_t tile;
-	uint32_t shard;          /* or CKF_WHOLE_TILE */
-	struct ckpt_stats stats; /* of these bytes */
-	uint8_t digest[CKPT_DIGEST_BYTES]; /* once hashed */
-};
+/* ---- staging.c: the ring of slabs. All calls with the writer's lock ---- */
 
-/* A slot belongs to the capture side until filled, to the hash side until
- * hashed, then to the store side until taken. */
-struct ckw_ring {
+/* Chunks on their way. In the ring from allocation to its free. */
+struct ckw_slab {
+	struct ckw_slab *next;        /* younger in the ring; free list */
+	size_t off, bytes;            /* in the ring */
+	bool over;                    /* freed, but older ones are not */
+	uint8_t *data;
 	struct ckpt_save *save;
-	struct ckw_slot slots[CKW_SLOTS];
-	pthread_mutex_t lock;
-	pthread_cond_t moved;
-	uint64_t filled, hashed, taken; /* counts; guard: lock */
-	bool ended;              /* capture is through; guard: lock */
-	struct ckpt_err err;     /* first failure; guard: lock */
+	struct ckw_slab *behind;      /* in the queue */
+	size_t tensor;                /* of the first chunk */
+	size_t first;                 /* chunk */
+	uint32_t count, taken, done;  /* chunks; in work; through */
 };
 
-/* ---- pipeline.c ---- */
+struct ckw_ring {
+	uint8_t *base;
+	size_t bytes;
+	struct ckw_slab *slabs;       /* slab_count of them */
+	size_t slab_count;
+	struct ckw_slab *idle;        /* free list */
+	struct ckw_slab *oldest, *youngest;
+};
+CKB_MUST int ckw_ring_init(struct ckw_ring *r, size_t bytes, bool touch,
+			   struct ckpt_err *err);
+void ckw_ring_fini(struct ckw_ring *r);
+/* NULL: no room now. @bytes is at most half of the ring. */
+struct ckw_slab *ckw_ring_take(struct ckw_ring *r, size_t bytes);
+void ckw_ring_give(struct ckw_ring *r, struct ckw_slab *slab);
 
-/* The next free slot; NULL: the save has failed or was aborted. */
-struct ckw_slot *ckw_ring_slot(struct ckw_ring *r);
-/* Hand that slot to the store side. */
-void ckw_ring_fill(struct ckw_ring *r);
-/* Stop both sides; the first failure is kept. */
-void ckw_ring_fail(struct ckw_ring *r, const struct ckpt_err *err);
+/* Where the chunk behind @at goes in its slab: *@out_at. Returns its end. */
+size_t ckw_slab_place(size_t at, uint32_t raw_len, size_t *out_at);
 
-/* ---- capture.c: every tensor's bytes into slots. false: r->err is set ---- */
-bool ckw_capture(struct ckw_ring *r);
+/* ---- pool.c: threads, and what they do next ---- */
+
+/* Where a save in the pool stands. Guard: the writer's lock. */
+struct ckw_progress {
+	struct ckw_progress *next;    /* in the order of start */
+	struct ckpt_save *save;
+	/* cursors over tensors and their chunks: borrowed memory, read by any
+	 * thread, and sources that one thread reads at a time */
+	struct ckw_cursor {
+		size_t tensor, chunk;
+	} memory, source;
+	bool source_busy;
+	uint32_t wanted;              /* callers who wait for CAPTURED */
+	size_t uncaptured, unstored;  /* chunks */
+	uint32_t jobs;                /* being worked on */
+	struct ckw_slab *queue, *queue_last;
+	struct ckpt_err err;          /* first failure */
+};
+
+/* One thread's own. */
+struct ckw_worker {
+	struct ckw_pool *pool;
+	pthread_t thread;
+	struct ckc_codec *raw, *codec; /* codec NULL: raw only */
+	uint8_t *head;                /* CKC_HEAD_BYTES, aligned */
+	uint8_t *window;              /* CKW_WINDOW_BYTES, when first needed */
+};
+
+CKB_MUST int ckw_pool_new(struct ckpt_writer *w, struct ckpt_err *err);
+void ckw_pool_free(struct ckw_pool *pool);
+/* Put @p's save to work; its chunks are stored when its turn comes. */
+void ckw_pool_add(struct ckpt_writer *w, struct ckw_progress *p);
+/* Something has changed that a thread may wait for. The lock is held. */
+void ckw_pool_wake(struct ckpt_writer *w);
+/* Until every chunk is captured, or it failed (false). */
+bool ckw_pool_captured(struct ckpt_writer *w, struct ckw_progress *p);
+/* Until all chunks are in packs, or it failed (false). */
+bool ckw_pool_stored(struct ckpt_writer *w, struct ckw_progress *p);
+/* Until no thread works on it; it is in the pool no more. */
+void ckw_pool_remove(struct ckpt_writer *w, struct ckw_progress *p);
+void ckw_pool_fail(struct ckpt_writer *w, struct ckw_progress *p,
+		   const struct ckpt_err *err);
+/* A caller waits for the capture: it comes first. */
+void ckw_pool_want(struct ckpt_save *s, bool yes);
+/* The thread writes, and takes no processor. Returns: is the disk behind? */
+void ckw_pool_writing(struct ckw_worker *k, bool yes);
+bool ckw_pool_disk_behind(struct ckw_worker *k);
+
+/* ---- capture.c: chunks out of the caller's hands ---- */
+
+/* The save's chunks: what they are, and where they come from. */
+CKB_MUST int ckw_plan(struct ckpt_save *s, struct ckpt_err *err);
+/* Chunks [@first, ...) that are captured together: @out_bytes of a slab. The
+ * first belongs to tensor @tensor. */
+uint32_t ckw_unit(const struct ckpt_save *s, size_t tensor, size_t first,
+		  size_t *out_bytes);
+/* Bytes of a slab's chunks into it; those that are as they were are `done`.
+ * false: the save has failed. */
+bool ckw_capture(struct ckw_worker *k, struct ckw_slab *slab);
+
+/* ---- tile.c: bytes of boxes, from memory or a provider ---- */
+
+/* The runs of @part in @box, to its own bytes in C order. */
+void ckw_runs(struct ckt_runs *runs, const struct ckpt_box *box,
+	      const struct ckpt_box *part, uint32_t item_bytes);
+void ckw_gather(const uint8_t *base, const struct ckpt_box *box,
+		const struct ckpt_box *part, uint32_t item_bytes,
+		uint8_t *dst);
+/* Bytes of @count boxes that lie in one band of @box, its bytes from @off of
+ * the provider on. @window: CKW_WINDOW_BYTES. */
+CKB_MUST int ckw_read_band(const struct ckpt_provider *provider, uint64_t off,
+			   const struct ckpt_box *box, uint32_t item_bytes,
+			   const struct ckpt_box *parts, uint32_t count,
+			   uint8_t *const *dst, uint8_t *window,
+			   struct ckpt_err *err);
+/* The band of @part: bytes [first, end) of the box's own. */
+void ckw_band(const struct ckpt_box *box, const struct ckpt_box *part,
+	      uint32_t item_bytes, uint64_t *out_first, uint64_t *out_end);
+
+/* ---- past.c: the last published save ---- */
+
+void ckw_past_unref(struct ckw_past *past);
+/* The save's plan becomes the writer's past. */
+void ckw_past_keep(struct ckpt_save *s);
+/* For every tensor its chunks of last time. */
+void ckw_past_match(struct ckpt_save *s);
+/* XXH3-64 of the first CKW_QUICK_BYTES of a chunk. */
+#define CKW_QUICK_BYTES 4096u
+uint64_t ckw_quick(const uint8_t *data, uint32_t raw_len);
+/* Chunk @i of last time, with its place; NULL: unknown. */
+const struct ckw_chunk *ckw_past_chunk(const struct ckpt_save *s,
+				       const struct ckw_tensor *t, size_t i,
+				       struct ckq_place *out_place);
+
+const struct ckpt_stats *ckw_past_stats(const struct ckpt_save *s,
+					const struct ckw_tensor *t, size_t i);
 
 /* ---- put.c: chunks into packs ---- */
 
-/* Store a slot's bytes unless they are there, and note the chunk. */
-CKB_MUST int ckw_put_slot(struct ckpt_save *s, const struct ckw_slot *slot,
-			  struct ckpt_err *err);
+/* Store a chunk's bytes at @data, which may be coded in place. */
+CKB_MUST int ckw_put(struct ckw_worker *k, struct ckpt_save *s,
+		     const struct ckw_tensor *t, struct ckw_chunk *c,
+		     struct ckpt_stats *part, uint8_t *data,
+		     struct ckpt_err *err);
 /* The copy of the manifest, then the last pack sealed and published. */
 CKB_MUST int ckw_put_end(struct ckpt_save *s, const struct ckb_buf *manifest,
 			 struct ckpt_err *err);
-
-/* ---- tile.c: the bytes of tiles, from a provider ---- */
-
-/* Reads tiles of one shard box of one tensor, in order. */
-struct ckw_source {
-	const struct ckpt_provider *provider;
-	uint32_t item_bytes;
-	struct ckpt_box box;             /* the shard's, storage space */
-	uint64_t base;                   /* of the box in the provider */
-	uint8_t *window;                 /* bytes of the band at hand */
-	size_t window_size, window_max;  /* allocated; allowed */
-	uint64_t window_off, window_len; /* of the box's own bytes */
-};
-void ckw_source_fini(struct ckw_source *src);
-/* Bytes of @part (not empty, inside src->box) in C order to @dst. */
-CKB_MUST int ckw_source_read(struct ckw_source *src,
-			     const struct ckpt_box *part, uint8_t *dst,
-			     struct ckpt_err *err);
+void ckw_put_discard(struct ckpt_save *s);
 
 #endif

@@ -1,120 +1,223 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * put.c - chunks into packs: the store side of the pipeline.
+ * put.c - chunks into packs: the second half of a chunk's way.
  *
- * Each chunk is looked for (in what this save wrote, then in the index,
- * a hit proved by its record header) and written only when it is new. A pack
- * is sealed and published when it is full, and another begun. The last one
- * takes a copy of the manifest along, so that a lost manifest can be had back
- * from packs; the places of all chunks are known by then.
+ * Statistics; unchanged since the last save? else SHA-256; known already (in
+ * this save, or in the index, a hit proved by its record header)? else coded,
+ * in place, and written. Many threads put chunks into one pack. A pack that is
+ * full gets no more; the last thread that writes to it seals and publishes it.
+ * The save's last pack takes a copy of the manifest along, so that a lost
+ * manifest can be had back from packs; the places of all chunks are known by
+ * then.
  *
  * Refuses nothing; a failed write or sync comes back as it is, and the pack is
- * never written to again (S5). One thread at a time: the store thread, then,
- * after it was joined, the capture thread.
+ * never written to again (S5).
+ *
+ * Locks: pack_lock for which pack is open and who writes to it; publish_lock
+ * around the publication of one.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/limits.h"
 #include "chunk/digest.h"
 #include "format/entry.h"
 #include "pipeline.h"
 #include "tensor/stats.h"
 
-/* Seal, sync and move the pack at hand; a failure discards it. */
-static int publish_pack(struct ckpt_save *s, struct ckpt_err *err)
-{
-	return cks_stage_publish(s->stage, CKB_TAKE(s->pack), err);
-}
-
-static bool pack_is_full(const struct ckpt_save *s)
-{
-	/* one record is kept for the copy of the manifest */
-	return ckc_pack_bytes(s->pack) >= s->writer->opts.pack_bytes ||
-	       ckc_pack_records(s->pack) >= CKB_PACK_ENTRY_MAX - 1;
-}
-
-static int ready_pack(struct ckpt_save *s, struct ckpt_err *err)
-{
-	int rc = s->pack && pack_is_full(s) ? publish_pack(s, err) : 0;
-
-	if (rc == 0 && !s->pack)
-		rc = cks_stage_pack(s->stage, &s->pack, err);
-	return rc;
-}
+struct ckw_pack {
+	struct ckc_pack_writer *w;
+	uint32_t users;
+	bool full;
+};
 
 static void count(atomic_ullong *counter, uint64_t n)
 {
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-static int append(struct ckpt_save *s, const uint8_t digest[32],
-		  const void *data, size_t len, struct ckq_place *out,
-		  struct ckpt_err *err)
-{
-	struct ckc_place at;
-	int rc = ready_pack(s, err);
+/* ---- packs ---- */
 
-	if (rc == 0)
-		rc = ckc_pack_append(s->pack, CKF_RECORD_CHUNK, s->codec,
-				     digest, data, len, &at, err);
+/* Seal, sync and move @p; a failure discards it. */
+static int publish_pack(struct ckpt_save *s, struct ckw_pack *p,
+			struct ckpt_err *err)
+{
+	pthread_mutex_lock(&s->publish_lock);
+	int rc = cks_stage_publish(s->stage, p->w, err);
+
+	pthread_mutex_unlock(&s->publish_lock);
+	free(p);
+	return rc;
+}
+
+void ckw_put_discard(struct ckpt_save *s)
+{
+	struct ckw_pack *p = CKB_TAKE(s->pack);
+
+	if (p)
+		ckc_pack_writer_close(p->w);
+	free(p);
+}
+
+static bool is_full(const struct ckpt_save *s, struct ckw_pack *p)
+{
+	/* records are kept for the copy of the manifest and those who come
+	 * before it is seen */
+	return ckc_pack_bytes(p->w) >= s->writer->opts.pack_bytes ||
+	       ckc_pack_records(p->w) >= CKB_PACK_ENTRY_MAX - 4096;
+}
+
+static int new_pack(struct ckpt_save *s, struct ckpt_err *err)
+{
+	struct ckw_pack *p = calloc(1, sizeof(*p));
+	int rc = p ? cks_stage_pack(s->stage, ckw_direct(s), &p->w, err)
+		   : ckb_err_nomem(err);
+
+	if (rc < 0)
+		free(p);
+	else
+		s->pack = p;
+	return rc;
+}
+
+static int pack_get(struct ckpt_save *s, struct ckw_pack **out,
+		    struct ckpt_err *err)
+{
+	struct ckw_pack *full = NULL;
+	int rc = 0;
+
+	*out = NULL;
+	pthread_mutex_lock(&s->pack_lock);
+	if (s->pack && is_full(s, s->pack)) {
+		s->pack->full = true;
+		if (s->pack->users == 0)
+			full = s->pack;
+		s->pack = NULL;
+	}
+	if (!s->pack)
+		rc = new_pack(s, err);
+	if (rc == 0) {
+		s->pack->users++;
+		*out = s->pack;
+	}
+	pthread_mutex_unlock(&s->pack_lock);
+	if (full) {
+		int published = publish_pack(s, full, rc == 0 ? err : NULL);
+
+		rc = rc < 0 ? rc : published;
+	}
+	return rc;
+}
+
+static int pack_put(struct ckpt_save *s, struct ckw_pack *p,
+		    struct ckpt_err *err)
+{
+	pthread_mutex_lock(&s->pack_lock);
+	bool last = --p->users == 0 && p->full;
+
+	pthread_mutex_unlock(&s->pack_lock);
+	return last ? publish_pack(s, p, err) : 0;
+}
+
+/* ---- a chunk ---- */
+
+static struct ckc_codec *codec_for(struct ckw_worker *k,
+				   const struct ckpt_save *s)
+{
+	if (!k->codec)
+		return k->raw;
+	/* raw while the disk keeps up; coded while others wait for it */
+	if (s->writer->opts.codec == CKPT_CODEC_AUTO &&
+	    !ckw_pool_disk_behind(k))
+		return k->raw;
+	return k->codec;
+}
+
+static int write_chunk(struct ckw_worker *k, struct ckpt_save *s,
+		       struct ckw_pack *pack, const struct ckw_chunk *c,
+		       uint8_t *data, struct ckpt_err *err)
+{
+	struct ckf_cell cells[CKB_CHUNK_CELL_MAX];
+	struct ckf_record r = { .cells = cells };
+	struct ckc_codec *codec = codec_for(k, s);
+	struct ckc_place at;
+	const uint8_t *payload;
+	int rc = ckc_record_code(codec, c->digest, data, c->raw_len,
+				 codec == k->raw ? NULL : data, &r, &payload,
+				 err);
+
 	if (rc < 0)
 		return rc;
-	*out = (struct ckq_place){ .off = at.off, .stored_len = at.stored_len,
+	ckw_pool_writing(k, true);
+	rc = ckc_pack_put(pack->w, CKF_RECORD_CHUNK, &r, payload, k->head,
+			  &at, err);
+	ckw_pool_writing(k, false);
+	if (rc < 0)
+		return rc;
+	struct ckq_place place = { .off = at.off, .stored_len = at.stored_len,
 				   .head_len = at.head_len,
 				   .raw_len = (uint32_t)at.raw_len,
 				   .codec = at.codec };
-	memcpy(out->pack, ckc_pack_writer_uuid(s->pack), sizeof(out->pack));
-	count(&s->fresh, len);
+
+	memcpy(place.pack, ckc_pack_writer_uuid(pack->w), sizeof(place.pack));
+	count(&s->fresh, c->raw_len);
 	count(&s->fresh_chunks, 1);
 	count(&s->written, at.head_len + at.stored_len);
-	return cks_find_add(s->find, digest, out, err);
+	return cks_find_add(s->find, c->digest, &place, err);
 }
 
-/* The manifest's number of @pack; a new one gets the next. */
-static int pack_number(struct ckpt_save *s, const uint8_t pack[16],
-		       uint32_t *out, struct ckpt_err *err)
+/* The digest, by the last save's where the bytes are the same. true: and its
+ * chunk is there. */
+static bool make_digest(struct ckpt_save *s, const struct ckw_tensor *t,
+			struct ckw_chunk *c, const uint8_t *data)
 {
-	for (size_t i = s->pack_count; i-- > 0;)
-		if (memcmp(s->packs[i], pack, CKPT_UUID_BYTES) == 0) {
-			*out = (uint32_t)i;
-			return 0;
-		}
-	if (!ckb_room(&s->packs, s->pack_count, &s->pack_cap,
-		      sizeof(*s->packs)))
-		return ckb_err_nomem(err);
-	memcpy(s->packs[s->pack_count], pack, CKPT_UUID_BYTES);
-	*out = (uint32_t)s->pack_count++;
-	return 0;
-}
-
-int ckw_put_slot(struct ckpt_save *s, const struct ckw_slot *slot,
-		 struct ckpt_err *err)
-{
-	struct ckf_chunk_entry e = { .tile = slot->tile,
-				     .shard = slot->shard };
-	uint8_t encoded[CKF_CHUNK_ENTRY_BYTES];
+	size_t i = (size_t)(c - s->plan) - t->first_chunk;
 	struct ckq_place place;
-	int rc = 0;
+	const struct ckw_chunk *was = ckw_past_chunk(s, t, i, &place);
+	struct ckb_mark m;
 
-	memcpy(e.digest, slot->digest, sizeof(e.digest));
-	if (!cks_find_chunk(s->find, e.digest, (uint32_t)slot->len, &place))
-		rc = append(s, e.digest, slot->data, slot->len, &place, err);
-	if (rc == 0)
-		rc = pack_number(s, place.pack, &e.pack, err);
-	if (rc < 0)
-		return rc;
-	e.off = place.off;
-	e.stored_len = place.stored_len;
-	e.raw_len = place.raw_len;
-	e.head_len = place.head_len;
-	e.codec = place.codec;
-	ckf_chunk_entry_encode(&e, encoded);
-	ckb_buf_put(&slot->tensor->chunks, encoded, sizeof(encoded));
-	ckt_stats_merge(&slot->tensor->stats, &slot->stats);
-	count(&s->chunks, 1);
-	return slot->tensor->chunks.failed ? ckb_err_nomem(err) : 0;
+	ckb_mark_init(&m, s->writer->seed);
+	ckb_mark_add(&m, data, c->raw_len);
+	ckb_mark_end(&m, c->mark);
+	if (was && was->raw_len == c->raw_len &&
+	    memcmp(was->mark, c->mark, sizeof(c->mark)) == 0 &&
+	    cks_find_proved(s->find, was->digest, &place)) {
+		memcpy(c->digest, was->digest, sizeof(c->digest));
+		return true;
+	}
+	ckc_sha256(data, c->raw_len, c->digest);
+	return false;
 }
+
+int ckw_put(struct ckw_worker *k, struct ckpt_save *s,
+	    const struct ckw_tensor *t, struct ckw_chunk *c,
+	    struct ckpt_stats *part, uint8_t *data, struct ckpt_err *err)
+{
+	struct ckw_pack *pack;
+
+	ckt_stats_init(part, t->dtype);
+	part->value_class = t->stats.value_class;
+	ckt_stats_add(part, t->dtype, data, c->raw_len);
+	c->quick = ckw_quick(data, c->raw_len);
+	bool known = make_digest(s, t, c, data);
+
+	count(&s->hashed, c->raw_len);
+	count(&s->chunks, 1);
+	if (known || cks_find_claim(s->find, c->digest, c->raw_len))
+		return 0;
+	int rc = pack_get(s, &pack, err);
+
+	if (!pack)
+		return rc;
+	if (rc == 0)
+		rc = write_chunk(k, s, pack, c, data, err);
+	int last = pack_put(s, pack, rc == 0 ? err : NULL);
+
+	return rc < 0 ? rc : last;
+}
+
+/* ---- the end ---- */
 
 static int put_copy(struct ckpt_save *s, const struct ckb_buf *manifest,
 		    struct ckpt_err *err)
@@ -127,7 +230,7 @@ static int put_copy(struct ckpt_save *s, const struct ckb_buf *manifest,
 	if (rc < 0)
 		return rc;
 	ckc_sha256(manifest->data, manifest->len, digest);
-	rc = ckc_pack_append(s->pack, CKF_RECORD_MANIFEST, zstd, digest,
+	rc = ckc_pack_append(s->pack->w, CKF_RECORD_MANIFEST, zstd, digest,
 			     manifest->data, manifest->len, &place, err);
 	ckc_codec_free(zstd);
 	if (rc == 0)
@@ -142,5 +245,5 @@ int ckw_put_end(struct ckpt_save *s, const struct ckb_buf *manifest,
 		return 0;
 	int rc = put_copy(s, manifest, err);
 
-	return rc == 0 ? publish_pack(s, err) : rc;
+	return rc == 0 ? publish_pack(s, CKB_TAKE(s->pack), err) : rc;
 }

@@ -22,7 +22,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "format/name.h"
-#include "save.h"
+#include "pipeline.h"
 #include "tensor/box.h"
 
 #define PROGRAM "libckpt " CKPT_VERSION
@@ -64,7 +64,7 @@ int ckw_describing(struct ckpt_save *s, struct ckpt_err *err)
 void ckw_discard(struct ckpt_save *s)
 {
 	cks_find_free(CKB_TAKE(s->find));
-	ckc_pack_writer_close(CKB_TAKE(s->pack));
+	ckw_put_discard(s);
 	cks_stage_close(CKB_TAKE(s->stage));
 }
 
@@ -211,6 +211,8 @@ int ckpt_save_begin(struct ckpt_writer *writer,
 	s->writer = writer;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);
+	pthread_mutex_init(&s->pack_lock, NULL);
+	pthread_mutex_init(&s->publish_lock, NULL);
 	pthread_mutex_lock(&writer->lock);
 	writer->open_saves++;
 	pthread_mutex_unlock(&writer->lock);
@@ -307,7 +309,8 @@ int ckpt_save_wait(struct ckpt_save *s, enum ckpt_phase phase,
 	if (phase != CKPT_CAPTURED && phase != CKPT_DURABLE)
 		return ckb_err(err, CKPT_EINVAL, "a save has no phase %d to "
 			       "wait for", (int)phase);
-
+	if (phase == CKPT_CAPTURED)
+		ckw_pool_want(s, true);
 	pthread_mutex_lock(&s->lock);
 	while (s->started && s->state < want)
 		pthread_cond_wait(&s->changed, &s->lock);
@@ -321,6 +324,8 @@ int ckpt_save_wait(struct ckpt_save *s, enum ckpt_phase phase,
 		s->told = true;
 	}
 	pthread_mutex_unlock(&s->lock);
+	if (phase == CKPT_CAPTURED)
+		ckw_pool_want(s, false);
 	return rc;
 }
 
@@ -331,6 +336,7 @@ void ckpt_save_progress(const struct ckpt_save *s,
 
 	out->bytes_total = atomic_load_explicit(&s->total, any);
 	out->bytes_captured = atomic_load_explicit(&s->captured, any);
+	out->bytes_hashed = atomic_load_explicit(&s->hashed, any);
 	out->bytes_new = atomic_load_explicit(&s->fresh, any);
 	out->bytes_written = atomic_load_explicit(&s->written, any);
 	out->chunk_count = atomic_load_explicit(&s->chunks, any);
@@ -376,12 +382,16 @@ void ckpt_save_free(struct ckpt_save *s)
 		ckw_tensor_fini(&s->tensors[i]);
 	for (size_t i = 0; i < s->item_count; i++)
 		ckw_item_fini(&s->items[i]);
-	ckc_codec_free(s->codec);
+	ckw_past_unref(s->past);
 	pthread_mutex_lock(&s->writer->lock);
 	s->writer->open_saves--;
 	pthread_mutex_unlock(&s->writer->lock);
 	pthread_mutex_destroy(&s->lock);
 	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->pack_lock);
+	pthread_mutex_destroy(&s->publish_lock);
+	free(s->plan);
+	free(s->parts);
 	free(s->items);
 	free(s->tensors);
 	free(s->names);

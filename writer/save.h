@@ -13,6 +13,9 @@
 #include "verbs/find.h"
 #include "verbs/stage.h"
 
+struct ckw_pool;
+struct ckw_past;
+
 struct ckpt_writer {
 	struct ckpt_store *store;
 	struct ckpt_writer_opts opts;     /* defaults filled in */
@@ -21,6 +24,11 @@ struct ckpt_writer {
 	struct ckpt_save *first, *last;   /* started and not over, in the
 					     order of start; guard: lock */
 	uint32_t open_saves;              /* guard: lock */
+	struct ckw_pool *pool;            /* fixed after open */
+	struct ckw_past *past;            /* the last published save, or NULL;
+					     guard: lock */
+	uint64_t seed;                    /* of marks; never stored */
+	bool direct;                      /* the file system is good at it */
 };
 
 struct ckw_item {
@@ -45,11 +53,27 @@ struct ckw_tensor {
 	uint32_t replica, replica_count;
 	size_t alias_of;                /* SIZE_MAX: none */
 	struct ckpt_provider provider;  /* ops NULL: none */
+	/* the pipeline's plan, fixed before capture */
+	size_t first_chunk, chunk_count; /* of the save's chunks */
+	const uint8_t *base;            /* all bytes, borrowed, or NULL */
+	size_t past;                    /* its first chunk in the last save;
+					   SIZE_MAX: it was not there */
 	/* the pipeline's answers */
 	struct ckpt_stats stats;
 	bool has_root;
 	uint8_t root[CKPT_DIGEST_BYTES];
 	struct ckb_buf chunks;          /* encoded entries */
+};
+
+/* One chunk of a save. In the order of the manifest: tensor, tile, shard. */
+struct ckw_chunk {
+	uint64_t tile;
+	uint64_t src_off;               /* of its box in the provider */
+	uint64_t band;                  /* where its band begins in the box */
+	uint32_t shard;                 /* or CKF_WHOLE_TILE */
+	uint32_t box, raw_len;
+	uint8_t digest[CKPT_DIGEST_BYTES];
+	uint64_t quick, mark[2];        /* XXH3 of its head, of all */
 };
 
 enum ckw_state {
@@ -74,10 +98,18 @@ struct ckpt_save {
 	/* the pipeline's own, from start to its end */
 	struct cks_stage *stage;
 	struct cks_find *find;
-	struct ckc_codec *codec;
-	struct ckc_pack_writer *pack;
+	struct ckw_chunk *plan;         /* of all tensors, in their order */
+	struct ckpt_stats *parts;       /* of each chunk */
+	size_t plan_count, plan_cap;
+	struct ckw_past *past;          /* what it may have in common */
+	struct ckw_pack *pack;          /* open; guard: pack_lock */
+	pthread_mutex_t pack_lock, publish_lock;
 	uint8_t (*packs)[CKPT_UUID_BYTES]; /* named by entries */
 	size_t pack_count, pack_cap;
+	struct ckw_progress *run;       /* while it is in the pool; guard:
+					   writer's lock */
+	uint32_t wanted;                /* callers who wait for CAPTURED;
+					   guard: writer's lock */
 	/* shared */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -90,7 +122,8 @@ struct ckpt_save {
 	struct ckpt_save *next;         /* guard: writer's lock */
 	atomic_bool abort;              /* relaxed: seen soon is enough */
 	/* relaxed counters: a snapshot for people */
-	atomic_ullong total, captured, fresh, written, chunks, fresh_chunks;
+	atomic_ullong total, captured, hashed, fresh, written, chunks,
+		fresh_chunks;
 };
 
 /* ---- writer.c ---- */
@@ -103,6 +136,9 @@ CKB_MUST int ckw_codec(const struct ckpt_writer *w, struct ckc_codec **out,
  * program's. Returns 0 or a positive errno. */
 CKB_MUST int ckw_thread(pthread_t *out, const char *name,
 			void *(*fn)(void *arg), void *arg);
+/* Write packs past the page cache? */
+bool ckw_direct(const struct ckpt_save *s);
+
 void ckw_queue(struct ckpt_save *s);
 /* Wait until every save started before is over, or @s is aborted. */
 void ckw_await_turn(struct ckpt_save *s);

@@ -1,55 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile.c - the bytes of one tile, from whatever provider.
+ * tile.c - the bytes of tiles, from memory or from whatever provider.
  *
  * The band of a tile is the range of the shard's bytes that it and the column
- * tiles beside it lie in. Where the band can be borrowed, the tile is gathered
- * from it. For the rest (a file, strided memory, a callback) the band is read
- * at once into a window, and the tiles beside find their bytes there: the
- * source is read once, in order, in large reads. Columns are cut at most three
- * times, so a band is at most eight tiles, 64 MiB; where it is more than the
- * window may have (S9), tiles are read run by run.
+ * tiles beside it lie in. A source that must be asked (a file, strided memory,
+ * a callback) is read band by band through a small window, and each run goes
+ * from there to its tile: the source is read once, in order, in large reads.
+ * Where not all tiles of a band are wanted, they are read run by run.
  *
  * A provider is the caller's code: whatever it answers but 0 fails the save,
- * with its own sentence if it left one. Thread: the capture thread.
+ * with its own sentence if it left one. Pure but for that; any thread.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "pipeline.h"
-#include "tensor/box.h"
 
-void ckw_source_fini(struct ckw_source *src)
-{
-	free(src->window);
-	src->window = NULL;
-}
-
-/* The band of @part: dimensions from its last cut one on are whole. Offsets in
- * the box's own bytes. */
-static void band_of(const struct ckw_source *src, const struct ckpt_box *part,
-		    uint64_t *out_first, uint64_t *out_end)
+void ckw_band(const struct ckpt_box *box, const struct ckpt_box *part,
+	      uint32_t item_bytes, uint64_t *out_first, uint64_t *out_end)
 {
 	uint64_t strides[CKPT_NDIM_MAX], first = 0, last = 0;
-	uint32_t cut = src->box.ndim;
+	uint32_t cut = box->ndim;
 
-	ckt_strides(strides, src->box.ndim, src->box.extent, src->item_bytes);
+	/* dimensions from the last cut one on are whole */
+	ckt_strides(strides, box->ndim, box->extent, item_bytes);
 	for (uint32_t d = 1; d < part->ndim; d++)
-		if (part->extent[d] < src->box.extent[d])
+		if (part->extent[d] < box->extent[d])
 			cut = d;
 	for (uint32_t d = 0; d < part->ndim; d++) {
-		uint64_t at = part->origin[d] - src->box.origin[d];
+		uint64_t at = part->origin[d] - box->origin[d];
 		uint64_t n = part->extent[d];
 
 		if (d >= cut) {
 			at = 0;
-			n = src->box.extent[d];
+			n = box->extent[d];
 		}
 		first += at * strides[d];
 		last += (at + n - 1) * strides[d];
 	}
 	*out_first = first;
-	*out_end = last + src->item_bytes;
+	*out_end = last + item_bytes;
+}
+
+void ckw_runs(struct ckt_runs *runs, const struct ckpt_box *box,
+	      const struct ckpt_box *part, uint32_t item_bytes)
+{
+	uint64_t strides[CKPT_NDIM_MAX];
+
+	ckt_strides(strides, part->ndim, part->extent, item_bytes);
+	ckt_runs_init(runs, box, part, item_bytes, strides, part->origin);
+}
+
+void ckw_gather(const uint8_t *base, const struct ckpt_box *box,
+		const struct ckpt_box *part, uint32_t item_bytes,
+		uint8_t *dst)
+{
+	uint64_t off, to, len;
+	struct ckt_runs runs;
+
+	ckw_runs(&runs, box, part, item_bytes);
+	while (ckt_runs_next(&runs, &off, &to, &len))
+		memcpy(dst + to, base + off, (size_t)len);
 }
 
 /* What a provider answered, as an error of ours. A code that says more than a
@@ -70,83 +80,89 @@ static int failed_read(int rc, const struct ckpt_err *theirs,
 	return code;
 }
 
-static int read_bytes(const struct ckw_source *src, uint64_t off, void *dst,
+static int read_bytes(const struct ckpt_provider *p, uint64_t off, void *dst,
 		      uint64_t len, struct ckpt_err *err)
 {
-	const struct ckpt_provider *p = src->provider;
 	struct ckpt_err theirs = { 0 };
-	int rc = p->ops->read(p->ctx, src->base + off, dst, (size_t)len,
-			      &theirs);
+	int rc = p->ops->read(p->ctx, off, dst, (size_t)len, &theirs);
 
 	return rc == 0 ? 0 : failed_read(rc, &theirs, err);
 }
 
-/* Bytes [@first, @end) of the box into the window, unless they are there. */
-static int fill(struct ckw_source *src, uint64_t first, uint64_t end,
-		struct ckpt_err *err)
-{
-	if (first >= src->window_off &&
-	    end <= src->window_off + src->window_len)
-		return 0;
-	src->window_len = 0; /* void until the read has succeeded */
-	if (end - first > src->window_size) {
-		free(src->window);
-		src->window_size = 0;
-		src->window = malloc((size_t)(end - first));
-		if (!src->window)
-			return ckb_err_nomem(err);
-		src->window_size = (size_t)(end - first);
-	}
-	int rc = read_bytes(src, first, src->window, end - first, err);
+/* How far a tile of the band has come: the run at hand. */
+struct part_cursor {
+	struct ckt_runs runs;
+	uint64_t off, to, len;
+};
 
-	if (rc == 0) {
-		src->window_off = first;
-		src->window_len = end - first;
-	}
-	return rc;
+static void part_begin(struct part_cursor *p)
+{
+	if (!ckt_runs_next(&p->runs, &p->off, &p->to, &p->len))
+		p->len = 0;
 }
 
-/* Where bytes [@first, @end) lie in memory, borrowed or in the window; *@out
- * NULL: nowhere as one, read them run by run. */
-static int have_band(struct ckw_source *src, uint64_t first, uint64_t end,
-		     uint64_t part_bytes, const uint8_t **out,
+/* Take what bytes [@off, @end) have of the tile. */
+static void part_take(struct part_cursor *p, uint8_t *dst, uint64_t off,
+		      uint64_t end, const uint8_t *bytes)
+{
+	while (p->len > 0 && p->off < end) {
+		uint64_t n = ckb_min_u64(p->len, end - p->off);
+
+		memcpy(dst + p->to, bytes + (p->off - off), (size_t)n);
+		p->off += n;
+		p->to += n;
+		p->len -= n;
+		if (p->len == 0)
+			part_begin(p);
+	}
+}
+
+static int read_runs(const struct ckpt_provider *p, uint64_t base,
+		     const struct ckpt_box *box, uint32_t item_bytes,
+		     const struct ckpt_box *part, uint8_t *dst,
 		     struct ckpt_err *err)
 {
-	const struct ckpt_provider *p = src->provider;
-	int rc;
+	uint64_t off, to, len;
+	struct ckt_runs runs;
+	int rc = 0;
 
-	*out = p->ops->borrow
-		       ? p->ops->borrow(p->ctx, src->base + first,
-					(size_t)(end - first))
-		       : NULL;
-	/* a part that is its own band goes straight to its slot */
-	if (*out || end - first > src->window_max || end - first == part_bytes)
-		return 0;
-	rc = fill(src, first, end, err);
-	if (rc == 0)
-		*out = src->window + (first - src->window_off);
+	ckw_runs(&runs, box, part, item_bytes);
+	while (rc == 0 && ckt_runs_next(&runs, &off, &to, &len))
+		rc = read_bytes(p, base + off, dst + to, len, err);
 	return rc;
 }
 
-int ckw_source_read(struct ckw_source *src, const struct ckpt_box *part,
-		    uint8_t *dst, struct ckpt_err *err)
+int ckw_read_band(const struct ckpt_provider *p, uint64_t base,
+		  const struct ckpt_box *box, uint32_t item_bytes,
+		  const struct ckpt_box *parts, uint32_t count,
+		  uint8_t *const *dst, uint8_t *window, struct ckpt_err *err)
 {
-	uint64_t strides[CKPT_NDIM_MAX], off, to, len, first, end;
-	const uint8_t *band;
-	struct ckt_runs runs;
+	struct part_cursor at[CKW_BAND_CHUNKS];
+	uint64_t first, end, bytes = 0;
+	int rc = 0;
 
-	band_of(src, part, &first, &end);
-	int rc = have_band(src, first, end,
-			   ckt_box_bytes(part, src->item_bytes), &band, err);
+	CKB_REQUIRE(count > 0 && count <= CKW_BAND_CHUNKS);
+	ckw_band(box, &parts[0], item_bytes, &first, &end);
+	for (uint32_t i = 0; i < count; i++)
+		bytes += ckt_box_bytes(&parts[i], item_bytes);
+	if (bytes != end - first || count == 1) {
+		/* a part that is its own band is one run */
+		for (uint32_t i = 0; rc == 0 && i < count; i++)
+			rc = read_runs(p, base, box, item_bytes, &parts[i],
+				       dst[i], err);
+		return rc;
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		ckw_runs(&at[i].runs, box, &parts[i], item_bytes);
+		part_begin(&at[i]);
+	}
+	for (uint64_t off = first; rc == 0 && off < end;) {
+		uint64_t n = ckb_min_u64(CKW_WINDOW_BYTES, end - off);
 
-	ckt_strides(strides, part->ndim, part->extent, src->item_bytes);
-	ckt_runs_init(&runs, &src->box, part, src->item_bytes, strides,
-		      part->origin);
-	while (rc == 0 && ckt_runs_next(&runs, &off, &to, &len)) {
-		if (band)
-			memcpy(dst + to, band + (off - first), (size_t)len);
-		else
-			rc = read_bytes(src, off, dst + to, len, err);
+		rc = read_bytes(p, base + off, window, n, err);
+		for (uint32_t i = 0; rc == 0 && i < count; i++)
+			part_take(&at[i], dst[i], off, off + n, window);
+		off += n;
 	}
 	return rc;
 }

@@ -2,20 +2,21 @@
 /*
  * writer.c - a writer: its options, and the queue of its saves.
  *
- * Lives as long as the training run. Saves stand in a queue in the order they
- * were started; only the first one works, so commits keep that order, and
- * memory is that of one save (S9). An aborted save leaves from wherever it
- * stands.
+ * Lives as long as the training run, and so do its staging memory and threads
+ * (S9). Saves stand in a queue in the order they were started; all are
+ * captured, but only the first one is stored, so commits keep that order. An
+ * aborted save leaves from wherever it stands.
  *
  * Lives inside somebody's training job: a writer closed too early is kept, and
  * a note is written; the job goes on.
  */
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 
 #include "base/limits.h"
 #include "base/log.h"
-#include "save.h"
+#include "pipeline.h"
 
 static int check_opts(const struct ckpt_writer_opts *o, struct ckpt_err *err)
 {
@@ -26,6 +27,13 @@ static int check_opts(const struct ckpt_writer_opts *o, struct ckpt_err *err)
 	    o->codec != CKPT_CODEC_AUTO)
 		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.codec is "
 			       "%d, which is none", (int)o->codec);
+	if (o->nice < 0 || o->nice > 19)
+		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.nice is %d; "
+			       "it must be 0 to 19", o->nice);
+	if (o->threads > CKB_WRITER_THREADS_MAX)
+		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.threads is "
+			       "%u; at most %u are supported", o->threads,
+			       CKB_WRITER_THREADS_MAX);
 	if (o->pack_bytes > CKB_PACK_MAX_BYTES / 2)
 		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.pack_bytes "
 			       "is %ju; at most %ju are supported",
@@ -40,6 +48,49 @@ int ckw_codec(const struct ckpt_writer *w, struct ckc_codec **out,
 	return ckc_codec_new(w->opts.codec == CKPT_CODEC_ZSTD ? CKF_CODEC_ZSTD
 							      : CKF_CODEC_RAW,
 			     w->opts.zstd_level, out, err);
+}
+
+/* Those that this process may use. */
+static uint32_t processors(void)
+{
+	cpu_set_t set;
+	int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
+							     : 1;
+
+	return n > 0 && n < (int)CKB_WRITER_THREADS_AUTO
+		? (uint32_t)n : CKB_WRITER_THREADS_AUTO;
+}
+
+/* File systems on which direct writes were measured to win (HACKING.md). */
+static bool prefers_direct(const struct ckpt_writer *w)
+{
+	const struct ckb_sys *sys = cks_store_sys(w->store);
+	uint64_t magic = 0;
+
+	if (sys->fs_magic(sys, cks_store_dirfd(w->store), &magic) < 0)
+		return false;
+	return magic == 0xEF53 || magic == 0x58465342; /* ext4, xfs */
+}
+
+bool ckw_direct(const struct ckpt_save *s)
+{
+	const struct ckpt_writer *w = s->writer;
+
+	if (w->opts.io == CKPT_IO_AUTO)
+		return w->direct && atomic_load(&s->total) >=
+					    CKB_DIRECT_FROM_BYTES;
+	return w->opts.io == CKPT_IO_DIRECT;
+}
+
+static int make_ready(struct ckpt_writer *w, struct ckpt_err *err)
+{
+	const struct ckb_sys *sys = cks_store_sys(w->store);
+	int rc = sys->random(sys, &w->seed, sizeof(w->seed));
+
+	if (rc < 0)
+		return ckb_err_sys(err, -rc, "no random numbers");
+	w->direct = prefers_direct(w);
+	return ckw_pool_new(w, err);
 }
 
 int ckpt_writer_open(struct ckpt_store *store,
@@ -63,6 +114,11 @@ int ckpt_writer_open(struct ckpt_store *store,
 		w->opts = *opts;
 	if (w->opts.staging_bytes == 0)
 		w->opts.staging_bytes = CKB_STAGING_BYTES;
+	/* two of the largest tiles, and what is around them */
+	if (w->opts.staging_bytes < CKB_STAGING_MIN_BYTES)
+		w->opts.staging_bytes = CKB_STAGING_MIN_BYTES;
+	if (w->opts.threads == 0)
+		w->opts.threads = processors();
 	if (w->opts.zstd_level == 0)
 		w->opts.zstd_level = 1;
 	if (w->opts.pack_bytes == 0)
@@ -78,6 +134,11 @@ int ckpt_writer_open(struct ckpt_store *store,
 	}
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->turn_changed, NULL);
+	rc = make_ready(w, err);
+	if (rc < 0) {
+		ckpt_writer_close(w);
+		return rc;
+	}
 	*out = w;
 	return 0;
 }
@@ -95,6 +156,8 @@ void ckpt_writer_close(struct ckpt_writer *w)
 			"are not freed; it stays", open);
 		return;
 	}
+	ckw_pool_free(w->pool);
+	ckw_past_unref(w->past);
 	pthread_mutex_destroy(&w->lock);
 	pthread_cond_destroy(&w->turn_changed);
 	free(w);
@@ -162,6 +225,6 @@ void ckw_leave(struct ckpt_save *s)
 		w->first = s->next;
 	if (w->last == s)
 		w->last = before;
-	pthread_cond_broadcast(&w->turn_changed);
+	ckw_pool_wake(w);
 	pthread_mutex_unlock(&w->lock);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hash.c - XXH3-64 (owns xxhash.h). Pure; any thread.
+ * hash.c - XXH3 (owns xxhash.h). Pure; any thread.
  *
  * The streamed form gives the same value as the one-shot form over the joined
  * bytes, which is what FORMAT.md promises for pages.
@@ -39,4 +39,31 @@ uint64_t ckb_xxh3_u32(uint32_t prefix, const void *data, size_t len)
 	CKB_INVARIANT(XXH3_64bits_update(&state, head, 4) == XXH_OK);
 	CKB_INVARIANT(XXH3_64bits_update(&state, data, len) == XXH_OK);
 	return XXH3_64bits_digest(&state);
+}
+
+_Static_assert(sizeof(XXH3_state_t) <= sizeof(struct ckb_mark), "it fits");
+
+static XXH3_state_t *mark_state(const struct ckb_mark *m)
+{
+	return (XXH3_state_t *)(uintptr_t)m->state;
+}
+
+void ckb_mark_init(struct ckb_mark *m, uint64_t seed)
+{
+	XXH3_INITSTATE(mark_state(m));
+	CKB_INVARIANT(XXH3_128bits_reset_withSeed(mark_state(m), seed) ==
+		      XXH_OK);
+}
+
+void ckb_mark_add(struct ckb_mark *m, const void *data, size_t len)
+{
+	CKB_INVARIANT(XXH3_128bits_update(mark_state(m), data, len) == XXH_OK);
+}
+
+void ckb_mark_end(const struct ckb_mark *m, uint64_t out[2])
+{
+	XXH128_hash_t h = XXH3_128bits_digest(mark_state(m));
+
+	out[0] = h.low64;
+	out[1] = h.high64;
 }

@@ -1,14 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/hash.h - XXH3-64, unseeded: finds rot, not malice. */
+/* base/hash.h - XXH3: finds rot, not malice. */
 #ifndef CKB_HASH_H
 #define CKB_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+/* XXH3-64, unseeded. */
 uint64_t ckb_xxh3(const void *data, size_t len);
 
 /* XXH3-64 of @prefix (as 4 bytes, little-endian) followed by the bytes. */
 uint64_t ckb_xxh3_u32(uint32_t prefix, const void *data, size_t len);
+
+/* XXH3-128 with a seed, of bytes that come in pieces. */
+struct ckb_mark {
+	_Alignas(64) uint8_t state[640];
+};
+void ckb_mark_init(struct ckb_mark *m, uint64_t seed);
+void ckb_mark_add(struct ckb_mark *m, const void *data, size_t len);
+void ckb_mark_end(const struct ckb_mark *m, uint64_t out[2]);
 
 #endif

@@ -35,6 +35,10 @@
 #define CKB_JSON_DEPTH_MAX 127         /* serde_json's bound */
 
 #define CKB_STAGING_BYTES (128ull << 20)
+#define CKB_STAGING_MIN_BYTES (32ull << 20)
+#define CKB_DIRECT_FROM_BYTES (256ull << 20) /* smaller saves: buffered */
+#define CKB_WRITER_THREADS_AUTO 16u
+#define CKB_WRITER_THREADS_MAX 256u
 #define CKB_CACHE_BYTES (64ull << 20)
 #define CKB_OPEN_PACKS 32              /* descriptors a store keeps */
 #define CKB_OPEN_MANIFESTS 128u        /* descriptors a process keeps */

@@ -57,6 +57,15 @@ static ssize_t real_pwrite(const struct ckb_sys *sys, int fd, const void *src,
 	return n < 0 ? -errno : n;
 }
 
+static ssize_t real_pwritev(const struct ckb_sys *sys, int fd,
+			    const struct iovec *iov, int count, uint64_t off)
+{
+	(void)sys;
+	ssize_t n = pwritev(fd, iov, count, (off_t)off);
+
+	return n < 0 ? -errno : n;
+}
+
 static int real_fsync(const struct ckb_sys *sys, int fd)
 {
 	(void)sys;
@@ -210,6 +219,7 @@ const struct ckb_sys *ckb_sys_real(void)
 	static const struct ckb_sys real = {
 		.openat = real_openat, .close = real_close,
 		.pread = real_pread, .pwrite = real_pwrite,
+		.pwritev = real_pwritev,
 		.fsync = real_fsync, .fdatasync = real_fdatasync,
 		.sync_range = real_sync_range, .fallocate = real_fallocate,
 		.ftruncate = real_ftruncate, .mkdirat = real_mkdirat,

@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <time.h>
 
 #include "base/err.h"
@@ -30,6 +31,8 @@ struct ckb_sys {
 			 size_t len, uint64_t off);
 	ssize_t (*pwrite)(const struct ckb_sys *sys, int fd, const void *src,
 			  size_t len, uint64_t off);
+	ssize_t (*pwritev)(const struct ckb_sys *sys, int fd,
+			   const struct iovec *iov, int count, uint64_t off);
 	int (*fsync)(const struct ckb_sys *sys, int fd);
 	int (*fdatasync)(const struct ckb_sys *sys, int fd);
 	int (*sync_range)(const struct ckb_sys *sys, int fd, uint64_t off,
@@ -69,6 +72,11 @@ CKB_MUST int ckb_pread_full(const struct ckb_sys *sys, int fd, void *dst,
 CKB_MUST int ckb_pwrite_full(const struct ckb_sys *sys, int fd,
 			     const void *src, size_t len, uint64_t off,
 			     const char *what, struct ckpt_err *err);
+
+/* @iov is used up. */
+CKB_MUST int ckb_pwritev_full(const struct ckb_sys *sys, int fd,
+			      struct iovec *iov, int count, uint64_t off,
+			      const char *what, struct ckpt_err *err);
 
 /* Whole small file into @out (a buf with init/fini by the caller); over
  * @max bytes is CKPT_ELIMIT. */

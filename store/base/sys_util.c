@@ -78,6 +78,35 @@ int ckb_pwrite_full(const struct ckb_sys *sys, int fd, const void *src,
 	return 0;
 }
 
+int ckb_pwritev_full(const struct ckb_sys *sys, int fd, struct iovec *iov,
+		     int count, uint64_t off, const char *what,
+		     struct ckpt_err *err)
+{
+	while (count > 0) {
+		if (iov->iov_len == 0) {
+			iov++;
+			count--;
+			continue;
+		}
+		ssize_t n = sys->pwritev(sys, fd, iov, count, off);
+
+		if (n == -EINTR)
+			continue;
+		if (n <= 0)
+			return ckb_err_sys(err, n < 0 ? (int)-n : EIO, "cannot "
+					   "write to '%s' at offset %ju", what,
+					   (uintmax_t)off);
+		off += (uint64_t)n;
+		for (; count > 0 && (size_t)n >= iov->iov_len; iov++, count--)
+			n -= (ssize_t)iov->iov_len;
+		if (count > 0) {
+			iov->iov_base = (uint8_t *)iov->iov_base + n;
+			iov->iov_len -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
 static int read_open(const struct ckb_sys *sys, int fd, const char *path,
 		     size_t max, struct ckb_buf *out, struct ckpt_err *err)
 {

@@ -2,7 +2,8 @@
 /*
  * chunk/pack.h - packs: append records, seal; read headers and cells.
  *
- * A writer belongs to one thread. A reader may serve many.
+ * Any thread may put records to a writer while others do; the rest of a writer
+ * belongs to one thread at a time. A reader may serve many.
  */
 #ifndef CKC_PACK_H
 #define CKC_PACK_H
@@ -21,24 +22,42 @@ struct ckc_place {
 /* ---- writing ---- */
 struct ckc_pack_writer;
 
-/* Create @path under @dirfd (must not exist) and write its header. */
+/* Create @path under @dirfd (must not exist) for its header. @direct: write
+ * past the page cache, where the file system can. */
 CKB_MUST int ckc_pack_create(const struct ckb_sys *sys, int dirfd,
 			     const char *path, const uint8_t uuid[16],
-			     const uint8_t store_uuid[16],
+			     const uint8_t store_uuid[16], bool direct,
 			     struct ckc_pack_writer **out,
 			     struct ckpt_err *err);
 
-/* Append one record of @len raw bytes whose SHA-256 is @digest. Encodes with
- * @codec, writes, starts write-out in steps of 8 MiB. After a failure the
- * pack is poisoned (S5): every later call fails the same way. */
+/* Code @len bytes at @raw whose SHA-256 is @digest into @to (@len bytes; may be
+ * @raw itself; NULL with a raw codec). Fills *@r, whose cells have room, but
+ * for its kind. *@out_data: the payload, @to or @raw. */
+CKB_MUST int ckc_record_code(struct ckc_codec *codec, const uint8_t digest[32],
+			     const void *raw, size_t len, uint8_t *to,
+			     struct ckf_record *r, const uint8_t **out_data,
+			     struct ckpt_err *err);
+
+/* Write a coded record. Any thread, many at once. @head: CKC_HEAD_BYTES of the
+ * caller's, aligned to CKB_PAYLOAD_ALIGN; a payload that large records have
+ * and that is aligned likewise is then written from where it lies. NULL: all
+ * is copied. After a failure the pack is poisoned (S5): every later call fails
+ * the same way. */
+#define CKC_HEAD_BYTES (64u << 10)
+CKB_MUST int ckc_pack_put(struct ckc_pack_writer *w, enum ckf_record_kind kind,
+			  struct ckf_record *r, const uint8_t *data,
+			  uint8_t *head, struct ckc_place *out,
+			  struct ckpt_err *err);
+
+/* Code and put one record of @len raw bytes. One thread at a time. */
 CKB_MUST int ckc_pack_append(struct ckc_pack_writer *w,
 			     enum ckf_record_kind kind, struct ckc_codec *codec,
 			     const uint8_t digest[32], const void *raw,
 			     size_t len, struct ckc_place *out,
 			     struct ckpt_err *err);
 
-uint64_t ckc_pack_bytes(const struct ckc_pack_writer *w);
-uint64_t ckc_pack_records(const struct ckc_pack_writer *w);
+uint64_t ckc_pack_bytes(struct ckc_pack_writer *w);
+uint64_t ckc_pack_records(struct ckc_pack_writer *w);
 const uint8_t *ckc_pack_writer_uuid(const struct ckc_pack_writer *w);
 
 /* Write the trailer, fsync the file. After it the bytes never change (S1).

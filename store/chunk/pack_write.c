@@ -2,41 +2,53 @@
 /*
  * pack_write.c - append records to a pack, then seal it.
  *
- * Small records are gathered in one buffer, so thousands of small tensors cost
- * few system calls; a large payload goes to the file from the caller's own
- * memory. Write-out is started in steps while more is appended, so the sync at
- * the end finds little to do. A failed write or sync poisons the pack (S5):
- * every later call fails with the same sentence, and fsync is never repeated.
+ * A record gets its place under the lock, in the order of appends; its bytes
+ * are written outside of it, by the thread that brought them, so that several
+ * writes are under way at once. Small records are gathered in one buffer, so
+ * thousands of small tensors cost few system calls. A large payload goes to the
+ * file from the caller's own memory, and what was gathered before it goes in
+ * the same call.
  *
- * Invariants: file bytes [0, flushed) are written; buffer follows them; `end`
- * is where the pack ends when all is written. One thread.
+ * Direct writes (O_DIRECT) are of whole blocks from aligned memory. The last
+ * block of a payload is shared with the next record's header, so it stays in
+ * the buffer for whoever comes next; the file is cut to its length when sealed.
+ * Buffered writes start their write-out at once, so the sync at the end finds
+ * little to do. A failed write or sync poisons the pack (S5): every later call
+ * fails with the same sentence, and fsync is never repeated.
+ *
+ * Invariants, under the lock: buffer holds file bytes [held, end); all before
+ * `held` is written or being written by whom it belongs to. Seal comes when
+ * every append has returned.
  */
 #include "chunk/pack.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #include "base/hash.h"
 
 #define GATHER_BYTES (1u << 20)
-#define DIRECT_FROM (64u << 10) /* payloads this big skip the buffer */
 #define PACE_BYTES (8u << 20)
+#define GROW_BYTES (256ull << 20) /* reserved on disk at a time */
 
 struct ckc_pack_writer {
 	const struct ckb_sys *sys;
 	int fd;
+	uint64_t align;          /* of writes: the block, or 1 */
 	uint8_t uuid[CKPT_UUID_BYTES];
 	char *path;
-	uint8_t *buffer;         /* GATHER_BYTES */
-	size_t buffered;
-	uint64_t flushed, paced;
-	struct ckf_trailer_entry *entries;
-	size_t entry_count, entry_cap;
-	struct ckf_cell *cells;
-	uint8_t *head;           /* record header being made */
-	uint8_t *coded;          /* cells of a record that shrank */
+	uint8_t *coded;          /* of ckc_pack_append() */
+	struct ckf_cell *cells;  /* likewise */
 	uint32_t cell_cap;
 	size_t coded_cap;
+
+	pthread_mutex_t lock;    /* guards all below */
+	uint8_t *buffer;         /* GATHER_BYTES, aligned */
+	uint64_t held, end, paced, reserved;
+	struct ckf_trailer_entry *entries;
+	size_t entry_count, entry_cap;
 	struct ckpt_err poison;  /* code 0: none */
 };
 
@@ -48,12 +60,37 @@ static int poison(struct ckc_pack_writer *w, int rc, struct ckpt_err *err)
 	return rc;
 }
 
-/* To the file at `flushed`. */
-static int put(struct ckc_pack_writer *w, const void *data, size_t len,
-	       struct ckpt_err *err)
+static int poisoned(const struct ckc_pack_writer *w, struct ckpt_err *err)
 {
+	return w->poison.code == 0 ? 0
+	     : ckb_err(err, w->poison.code, "%s", w->poison.message);
+}
+
+/* Room on disk, so that blocks lie together and several writes may be under way
+ * in one file. Where it cannot be had, writes tell. */
+static void reserve_disk(struct ckc_pack_writer *w)
+{
+	if (w->align == 1 || w->end <= w->reserved)
+		return;
+	uint64_t len = ckb_div_up(w->end - w->reserved, GROW_BYTES) *
+		       GROW_BYTES;
+
+	if (w->sys->fallocate(w->sys, w->fd, w->reserved, len) == 0)
+		w->reserved += len;
+	else
+		w->reserved = UINT64_MAX;
+}
+
+/* The lock is held. Whole blocks of the buffer to the file; the rest stays. */
+static int flush(struct ckc_pack_writer *w, struct ckpt_err *err)
+{
+	size_t n = (size_t)((w->end - w->held) / w->align * w->align);
 	struct ckpt_err mine = { 0 };
-	int rc = ckb_pwrite_full(w->sys, w->fd, data, len, w->flushed, w->path,
+
+	if (n == 0)
+		return 0;
+	reserve_disk(w);
+	int rc = ckb_pwrite_full(w->sys, w->fd, w->buffer, n, w->held, w->path,
 				 &mine);
 
 	if (rc < 0) {
@@ -61,41 +98,35 @@ static int put(struct ckc_pack_writer *w, const void *data, size_t len,
 			*err = mine;
 		return poison(w, rc, &mine);
 	}
-	w->flushed += len;
-	if (w->flushed - w->paced >= PACE_BYTES) {
+	w->held += n;
+	memmove(w->buffer, w->buffer + n, (size_t)(w->end - w->held));
+	if (w->align == 1 && w->held - w->paced >= PACE_BYTES) {
 		/* advice: a file system without it loses only speed */
 		w->sys->sync_range(w->sys, w->fd, w->paced,
-				   w->flushed - w->paced);
-		w->paced = w->flushed;
+				   w->held - w->paced);
+		w->paced = w->held;
 	}
 	return 0;
 }
 
-static int flush(struct ckc_pack_writer *w, struct ckpt_err *err)
-{
-	size_t n = w->buffered;
-
-	w->buffered = 0;
-	return n > 0 ? put(w, w->buffer, n, err) : 0;
-}
-
-/* Append @len bytes (NULL: zeros) behind what is there. */
+/* The lock is held. Append @len bytes (NULL: zeros) behind what is there. */
 static int gather(struct ckc_pack_writer *w, const void *data, size_t len,
 		  struct ckpt_err *err)
 {
 	const uint8_t *from = data;
 
 	while (len > 0) {
-		size_t n = ckb_min_u64(len, GATHER_BYTES - w->buffered);
+		size_t at = (size_t)(w->end - w->held);
+		size_t n = ckb_min_u64(len, GATHER_BYTES - at);
 
 		if (from)
-			memcpy(w->buffer + w->buffered, from, n);
+			memcpy(w->buffer + at, from, n);
 		else
-			memset(w->buffer + w->buffered, 0, n);
-		w->buffered += n;
+			memset(w->buffer + at, 0, n);
+		w->end += n;
 		from = from ? from + n : NULL;
 		len -= n;
-		if (w->buffered == GATHER_BYTES) {
+		if (at + n == GATHER_BYTES) {
 			int rc = flush(w, err);
 
 			if (rc < 0)
@@ -105,13 +136,43 @@ static int gather(struct ckc_pack_writer *w, const void *data, size_t len,
 	return 0;
 }
 
+static int open_file(struct ckc_pack_writer *w, int dirfd, bool direct,
+		     struct ckpt_err *err)
+{
+	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
+
+	w->align = direct ? CKB_PAYLOAD_ALIGN : 1;
+	w->fd = w->sys->openat(w->sys, dirfd, w->path,
+			       flags | (direct ? O_DIRECT : 0), 0666);
+	return w->fd >= 0 ? 0 : ckb_err_sys(err, -w->fd, "cannot make pack "
+					    "'%s'", w->path);
+}
+
+/* A file system may refuse direct writes at the open or at the first write;
+ * the first block is written to know. */
+static int open_any(struct ckc_pack_writer *w, int dirfd, bool direct,
+		    struct ckpt_err *err)
+{
+	if (direct && open_file(w, dirfd, true, NULL) == 0) {
+		ssize_t n = w->sys->pwrite(w->sys, w->fd, w->buffer,
+					   CKB_PAYLOAD_ALIGN, 0);
+
+		if (n == (ssize_t)CKB_PAYLOAD_ALIGN)
+			return 0;
+		w->sys->close(w->sys, w->fd);
+		w->fd = -1;
+		(void)w->sys->unlinkat(w->sys, dirfd, w->path, 0);
+	}
+	return open_file(w, dirfd, false, err);
+}
+
 int ckc_pack_create(const struct ckb_sys *sys, int dirfd, const char *path,
 		    const uint8_t uuid[16], const uint8_t store_uuid[16],
-		    struct ckc_pack_writer **out, struct ckpt_err *err)
+		    bool direct, struct ckc_pack_writer **out,
+		    struct ckpt_err *err)
 {
 	struct ckc_pack_writer *w = calloc(1, sizeof(*w));
 	struct ckf_pack_header h = { 0 };
-	uint8_t head[CKF_PACK_HEADER_BYTES];
 	int rc;
 
 	*out = NULL;
@@ -119,30 +180,26 @@ int ckc_pack_create(const struct ckb_sys *sys, int dirfd, const char *path,
 		return ckb_err_nomem(err);
 	w->sys = sys;
 	w->fd = -1;
+	pthread_mutex_init(&w->lock, NULL);
 	memcpy(w->uuid, uuid, CKPT_UUID_BYTES);
 	w->path = strdup(path);
-	w->buffer = malloc(GATHER_BYTES);
+	w->buffer = aligned_alloc(CKB_PAYLOAD_ALIGN, GATHER_BYTES);
 	if (!w->path || !w->buffer) {
 		rc = ckb_err_nomem(err);
-		goto fail;
+	} else {
+		memcpy(h.uuid, uuid, CKPT_UUID_BYTES);
+		memcpy(h.store_uuid, store_uuid, CKPT_UUID_BYTES);
+		memset(w->buffer, 0, CKB_PAYLOAD_ALIGN);
+		ckf_pack_header_encode(&h, w->buffer);
+		w->end = CKF_PACK_HEADER_BYTES;
+		rc = open_any(w, dirfd, direct, err);
 	}
-	w->fd = sys->openat(sys, dirfd, path,
-			    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-	if (w->fd < 0) {
-		rc = ckb_err_sys(err, -w->fd, "cannot make pack '%s'", path);
-		goto fail;
+	if (rc < 0) {
+		ckc_pack_writer_close(w);
+		return rc;
 	}
-	memcpy(h.uuid, uuid, CKPT_UUID_BYTES);
-	memcpy(h.store_uuid, store_uuid, CKPT_UUID_BYTES);
-	ckf_pack_header_encode(&h, head);
-	rc = gather(w, head, sizeof(head), err);
-	if (rc < 0)
-		goto fail;
 	*out = w;
 	return 0;
-fail:
-	ckc_pack_writer_close(w);
-	return rc;
 }
 
 void ckc_pack_writer_close(struct ckc_pack_writer *w)
@@ -151,23 +208,31 @@ void ckc_pack_writer_close(struct ckc_pack_writer *w)
 		return;
 	if (w->fd >= 0)
 		w->sys->close(w->sys, w->fd);
+	pthread_mutex_destroy(&w->lock);
 	free(w->path);
 	free(w->buffer);
 	free(w->entries);
 	free(w->cells);
-	free(w->head);
 	free(w->coded);
 	free(w);
 }
 
-uint64_t ckc_pack_bytes(const struct ckc_pack_writer *w)
+uint64_t ckc_pack_bytes(struct ckc_pack_writer *w)
 {
-	return w->flushed + w->buffered;
+	pthread_mutex_lock(&w->lock);
+	uint64_t n = w->end;
+
+	pthread_mutex_unlock(&w->lock);
+	return n;
 }
 
-uint64_t ckc_pack_records(const struct ckc_pack_writer *w)
+uint64_t ckc_pack_records(struct ckc_pack_writer *w)
 {
-	return w->entry_count;
+	pthread_mutex_lock(&w->lock);
+	uint64_t n = w->entry_count;
+
+	pthread_mutex_unlock(&w->lock);
+	return n;
 }
 
 const uint8_t *ckc_pack_writer_uuid(const struct ckc_pack_writer *w)
@@ -175,91 +240,164 @@ const uint8_t *ckc_pack_writer_uuid(const struct ckc_pack_writer *w)
 	return w->uuid;
 }
 
-/* Room for the cells of a record of @len raw bytes, and one more entry. */
-static int reserve(struct ckc_pack_writer *w, size_t len, bool coded,
-		   struct ckpt_err *err)
-{
-	uint32_t n = ckf_cell_count(len);
+/* ---- coding ---- */
 
-	if (n > w->cell_cap) {
-		free(w->cells);
-		free(w->head);
-		w->cells = malloc(n * sizeof(*w->cells));
-		w->head = malloc(ckf_record_head_bytes(n));
-		w->cell_cap = w->cells && w->head ? n : 0;
-		if (w->cell_cap == 0)
-			return ckb_err_nomem(err);
-	}
-	if (coded && len > w->coded_cap) {
-		free(w->coded);
-		w->coded = malloc(len);
-		w->coded_cap = w->coded ? len : 0;
-		if (!w->coded)
-			return ckb_err_nomem(err);
-	}
-	return ckb_room(&w->entries, w->entry_count, &w->entry_cap,
-			sizeof(*w->entries)) ? 0 : ckb_err_nomem(err);
-}
-
-/* Code all cells; *@out_data is @raw when none shrank. */
-static int encode(struct ckc_pack_writer *w, struct ckc_codec *codec,
-		  const uint8_t *raw, struct ckf_record *r,
-		  const uint8_t **out_data, struct ckpt_err *err)
+int ckc_record_code(struct ckc_codec *codec, const uint8_t digest[32],
+		    const void *raw, size_t len, uint8_t *to,
+		    struct ckf_record *r, const uint8_t **out_data,
+		    struct ckpt_err *err)
 {
+	uint8_t *cell = to ? ckc_codec_scratch(codec) : NULL;
+	const uint8_t *from = raw;
 	bool shrank = false;
 	size_t at = 0;
 
+	r->codec = ckc_codec_kind(codec);
+	r->raw_len = len;
+	r->cell_count = ckf_cell_count(len);
+	memcpy(r->digest, digest, CKPT_DIGEST_BYTES);
 	for (uint32_t i = 0; i < r->cell_count; i++) {
-		uint32_t len = ckf_cell_raw_len(r->raw_len, i);
-		const uint8_t *from = raw + (size_t)i * CKB_CELL_BYTES;
+		uint32_t n = ckf_cell_raw_len(len, i);
 		const void *data;
-		int rc = ckc_cell_encode(codec, from, len,
-					 r->codec == CKF_CODEC_RAW
-						 ? NULL : w->coded + at,
-					 &r->cells[i], &data, err);
+		int rc = ckc_cell_encode(codec, from, n, cell, &r->cells[i],
+					 &data, err);
 
 		if (rc < 0)
 			return rc;
 		shrank = shrank || r->cells[i].coding != CKF_CELL_RAW;
-		if (r->codec != CKF_CODEC_RAW && data == from)
-			memcpy(w->coded + at, from, len);
+		/* never past what is coded already, so @to may be @raw */
+		if (to && data != to + at && r->codec != CKF_CODEC_RAW)
+			memmove(to + at, data, r->cells[i].stored_len);
 		at += r->cells[i].stored_len;
+		from += n;
 	}
 	r->stored_len = at;
 	if (!shrank)
 		r->codec = CKF_CODEC_RAW;
-	*out_data = shrank ? w->coded : raw;
+	*out_data = shrank ? to : raw;
 	return 0;
 }
 
-static int write_record(struct ckc_pack_writer *w, const struct ckf_record *r,
-			const uint8_t *data, uint64_t *out_off,
-			struct ckpt_err *err)
+/* ---- appending ---- */
+
+/* The lock is held: the next record's place, and its line in the trailer. */
+static int take_place(struct ckc_pack_writer *w, enum ckf_record_kind kind,
+		      const struct ckf_record *r, struct ckc_place *out,
+		      struct ckpt_err *err)
 {
 	uint32_t head_len = ckf_record_head_bytes(r->cell_count);
-	uint64_t end = ckc_pack_bytes(w);
-	uint64_t off = ckf_record_place(end, head_len, r->stored_len);
-	int rc;
+	uint64_t off = ckf_record_place(w->end, head_len, r->stored_len);
+	int rc = poisoned(w, err);
 
-	if (off + head_len + r->stored_len > CKB_PACK_MAX_BYTES)
-		return ckb_err(err, CKPT_ELIMIT, "pack '%s' is full", w->path);
-	ckf_record_encode(r, w->head);
-	rc = gather(w, NULL, (size_t)(off - end), err);
-	if (rc == 0)
-		rc = gather(w, w->head, head_len, err);
 	if (rc < 0)
 		return rc;
-	*out_off = off;
-	if (r->stored_len < DIRECT_FROM)
-		return gather(w, data, (size_t)r->stored_len, err);
-	rc = flush(w, err);
-	/* in steps, so that write-out starts before the last byte is copied */
-	for (uint64_t at = 0; rc == 0 && at < r->stored_len;) {
-		size_t n = ckb_min_u64(PACE_BYTES, r->stored_len - at);
+	if (w->entry_count >= CKB_PACK_ENTRY_MAX ||
+	    head_len > CKB_RECORD_HEAD_MAX)
+		return ckb_err(err, CKPT_ELIMIT, "pack '%s' cannot take a "
+			       "record of %ju bytes", w->path,
+			       (uintmax_t)r->raw_len);
+	if (off + head_len + r->stored_len > CKB_PACK_MAX_BYTES)
+		return ckb_err(err, CKPT_ELIMIT, "pack '%s' is full", w->path);
+	if (!ckb_room(&w->entries, w->entry_count, &w->entry_cap,
+		      sizeof(*w->entries)))
+		return ckb_err_nomem(err);
+	struct ckf_trailer_entry *e = &w->entries[w->entry_count++];
 
-		rc = put(w, data + at, n, err);
-		at += n;
+	*out = (struct ckc_place){ off, head_len, r->codec, r->stored_len,
+				   r->raw_len };
+	*e = (struct ckf_trailer_entry){
+		.off = off, .head_len = head_len, .kind = (uint16_t)kind,
+		.codec = r->codec, .stored_len = r->stored_len,
+		.raw_len = r->raw_len,
+	};
+	memcpy(e->digest, r->digest, CKPT_DIGEST_BYTES);
+	return 0;
+}
+
+/* The lock is held: zeros up to @off, then the header. */
+static int put_head(struct ckc_pack_writer *w, struct ckf_record *r,
+		    const struct ckc_place *at, struct ckpt_err *err)
+{
+	uint8_t small[1024];
+	CKB_FREE uint8_t *large = NULL;
+	uint8_t *head = small;
+
+	if (at->head_len > sizeof(small)) {
+		head = large = malloc(at->head_len);
+		if (!large)
+			return poison(w, ckb_err_nomem(err), err);
 	}
+	ckf_record_encode(r, head);
+	int rc = gather(w, NULL, (size_t)(at->off - w->end), err);
+
+	return rc == 0 ? gather(w, head, at->head_len, err) : rc;
+}
+
+/* Payload from where it lies, with all that the buffer holds before it. The
+ * lock is held until the place is taken and what is shared is copied. */
+static int put_large(struct ckc_pack_writer *w, const uint8_t *data,
+		     uint64_t len, uint8_t *head, struct ckpt_err *err)
+{
+	struct ckpt_err mine = { 0 };
+	uint64_t from, whole = len / w->align * w->align;
+	size_t before;
+	int rc = 0;
+
+	if (w->end - w->held > CKC_HEAD_BYTES)
+		rc = flush(w, err);
+	from = w->held;
+	before = (size_t)(w->end - w->held);
+	if (rc == 0) {
+		memcpy(head, w->buffer, before);
+		memcpy(w->buffer, data + whole, (size_t)(len - whole));
+		w->end += len;
+		w->held += before + whole;
+		reserve_disk(w);
+	}
+	pthread_mutex_unlock(&w->lock);
+	if (rc < 0)
+		return rc;
+	struct iovec iov[2] = { { head, before },
+				{ (void *)(uintptr_t)data, (size_t)whole } };
+
+	rc = ckb_pwritev_full(w->sys, w->fd, iov, 2, from, w->path, &mine);
+	if (rc == 0 && w->align == 1)
+		w->sys->sync_range(w->sys, w->fd, from, before + whole);
+	if (rc == 0)
+		return 0;
+	pthread_mutex_lock(&w->lock);
+	poison(w, rc, &mine);
+	pthread_mutex_unlock(&w->lock);
+	if (err)
+		*err = mine;
+	return rc;
+}
+
+int ckc_pack_put(struct ckc_pack_writer *w, enum ckf_record_kind kind,
+		 struct ckf_record *r, const uint8_t *data, uint8_t *head,
+		 struct ckc_place *out, struct ckpt_err *err)
+{
+	struct ckc_place at;
+
+	r->kind = (uint16_t)kind;
+	pthread_mutex_lock(&w->lock);
+	int rc = take_place(w, kind, r, &at, err);
+
+	if (rc == 0)
+		rc = put_head(w, r, &at, err);
+	/* where the payload begins a block: header and all before end one */
+	bool large = head && r->stored_len >= CKB_PAYLOAD_ALIGN_FROM &&
+		     (uintptr_t)data % w->align == 0;
+
+	if (rc == 0 && large) {
+		rc = put_large(w, data, r->stored_len, head, err);
+	} else {
+		if (rc == 0)
+			rc = gather(w, data, (size_t)r->stored_len, err);
+		pthread_mutex_unlock(&w->lock);
+	}
+	if (rc == 0)
+		*out = at;
 	return rc;
 }
 
@@ -268,40 +406,39 @@ int ckc_pack_append(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 		    const void *raw, size_t len, struct ckc_place *out,
 		    struct ckpt_err *err)
 {
-	struct ckf_record r = { .kind = (uint16_t)kind, .raw_len = len };
+	uint32_t n = ckf_cell_count(len);
+	struct ckf_record r = { 0 };
 	const uint8_t *data;
-	uint64_t off = 0;
 
 	CKB_REQUIRE(len > 0 && len <= CKB_RECORD_RAW_MAX);
-	if (w->poison.code != 0)
-		return ckb_err(err, w->poison.code, "%s", w->poison.message);
-	if (w->entry_count >= CKB_PACK_ENTRY_MAX ||
-	    ckf_record_head_bytes(ckf_cell_count(len)) > CKB_RECORD_HEAD_MAX)
-		return ckb_err(err, CKPT_ELIMIT, "pack '%s' cannot take a "
-			       "record of %zu bytes", w->path, len);
-	r.codec = ckc_codec_kind(codec);
-	int rc = reserve(w, len, r.codec != CKF_CODEC_RAW, err);
+	pthread_mutex_lock(&w->lock);
+	int rc = poisoned(w, err);
 
+	pthread_mutex_unlock(&w->lock);
+	if (rc == 0 && ckf_record_head_bytes(n) > CKB_RECORD_HEAD_MAX)
+		rc = ckb_err(err, CKPT_ELIMIT, "pack '%s' cannot take a "
+			     "record of %zu bytes", w->path, len);
 	if (rc < 0)
 		return rc;
+	if (n > w->cell_cap) {
+		free(w->cells);
+		w->cells = malloc(n * sizeof(*w->cells));
+		w->cell_cap = w->cells ? n : 0;
+	}
+	if (ckc_codec_kind(codec) != CKF_CODEC_RAW && len > w->coded_cap) {
+		free(w->coded);
+		w->coded = malloc(len);
+		w->coded_cap = w->coded ? len : 0;
+		if (!w->coded)
+			return ckb_err_nomem(err);
+	}
+	if (w->cell_cap == 0)
+		return ckb_err_nomem(err);
 	r.cells = w->cells;
-	r.cell_count = ckf_cell_count(len);
-	memcpy(r.digest, digest, CKPT_DIGEST_BYTES);
-	rc = encode(w, codec, raw, &r, &data, err);
-	if (rc == 0)
-		rc = write_record(w, &r, data, &off, err);
-	if (rc < 0)
-		return rc;
-	*out = (struct ckc_place){ off, ckf_record_head_bytes(r.cell_count),
-				   r.codec, r.stored_len, len };
-	struct ckf_trailer_entry *e = &w->entries[w->entry_count++];
-
-	*e = (struct ckf_trailer_entry){
-		.off = off, .head_len = out->head_len, .kind = r.kind,
-		.codec = r.codec, .stored_len = r.stored_len, .raw_len = len,
-	};
-	memcpy(e->digest, digest, CKPT_DIGEST_BYTES);
-	return 0;
+	rc = ckc_record_code(codec, digest, raw, len,
+			     ckc_codec_kind(codec) == CKF_CODEC_RAW
+				     ? NULL : w->coded, &r, &data, err);
+	return rc == 0 ? ckc_pack_put(w, kind, &r, data, NULL, out, err) : rc;
 }
 
 static int by_digest(const void *a, const void *b)
@@ -312,10 +449,26 @@ static int by_digest(const void *a, const void *b)
 	return c ? c : (x->off > y->off) - (x->off < y->off);
 }
 
+/* The last, partial block, then the file's true length. */
+static int finish(struct ckc_pack_writer *w, struct ckpt_err *err)
+{
+	uint64_t bytes = w->end;
+	uint64_t rest = bytes % w->align;
+	int rc = rest ? gather(w, NULL, (size_t)(w->align - rest), err) : 0;
+
+	if (rc == 0)
+		rc = flush(w, err);
+	if (rc < 0 || w->align == 1)
+		return rc;
+	rc = w->sys->ftruncate(w->sys, w->fd, bytes);
+	return rc == 0 ? 0 : ckb_err_sys(err, -rc, "cannot cut pack '%s' to "
+					 "its length", w->path);
+}
+
 static int write_trailer(struct ckc_pack_writer *w, struct ckpt_err *err)
 {
 	size_t table_len = w->entry_count * CKF_TRAILER_ENTRY_BYTES;
-	uint64_t end = ckc_pack_bytes(w);
+	uint64_t end = w->end;
 	struct ckf_footer f = { .entry_count = w->entry_count,
 				.table_off = ckb_div_up(end, 8) * 8 };
 	uint8_t foot[CKF_FOOTER_BYTES];
@@ -338,16 +491,17 @@ static int write_trailer(struct ckc_pack_writer *w, struct ckpt_err *err)
 		rc = gather(w, table, table_len, err);
 	if (rc == 0)
 		rc = gather(w, foot, sizeof(foot), err);
-	return rc == 0 ? flush(w, err) : rc;
+	return rc == 0 ? finish(w, err) : rc;
 }
 
 int ckc_pack_seal(struct ckc_pack_writer *w, struct ckpt_err *err)
 {
 	struct ckpt_err mine = { 0 };
+	int rc = poisoned(w, err);
 
-	if (w->poison.code != 0)
-		return ckb_err(err, w->poison.code, "%s", w->poison.message);
-	int rc = write_trailer(w, &mine);
+	if (rc < 0)
+		return rc;
+	rc = write_trailer(w, &mine);
 
 	if (rc == 0) {
 		int s = w->sys->fsync(w->sys, w->fd);

@@ -9,10 +9,15 @@
  * there: the store may hold a removed pack open. So an index that is old,
  * foreign or wrong costs space, never bytes; one that fails is asked no more.
  *
- * Memory: one entry a chunk of this save. One thread.
+ * Threads that meet the same chunk at once: the first claims it and writes it,
+ * the others take it for known; its place is there when all have come to an
+ * end. Memory: one entry a chunk of this save. Lock: around the table only, no
+ * lookup and no read is made under it.
  */
 #include "verbs/find.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,12 +35,15 @@ struct known {
 	struct ckq_place place;
 	bool used;
 	bool fresh;   /* written by this save */
+	bool claimed; /* being written: no place yet */
 };
 
 struct cks_find {
 	struct ckpt_store *store;
 	const struct cks_stage *stage;
 	struct ckq_index *index;      /* or NULL */
+	atomic_bool no_index;         /* it failed: ask it no more */
+	pthread_mutex_t lock;         /* of slots, cap, count */
 	struct known *slots;          /* open addressing, cap a power of two */
 	size_t cap, count;
 };
@@ -51,6 +59,7 @@ int cks_find_new(struct ckpt_store *s, const struct cks_stage *stage,
 	f->store = s;
 	f->stage = stage;
 	f->cap = CAP_FIRST;
+	pthread_mutex_init(&f->lock, NULL);
 	f->slots = calloc(f->cap, sizeof(*f->slots));
 	if (!f->slots) {
 		cks_find_free(f);
@@ -69,6 +78,7 @@ void cks_find_free(struct cks_find *f)
 	if (!f)
 		return;
 	ckq_index_close(f->index);
+	pthread_mutex_destroy(&f->lock);
 	free(f->slots);
 	free(f);
 }
@@ -84,8 +94,9 @@ static struct known *slot_of(const struct cks_find *f,
 	return &f->slots[at];
 }
 
-static int remember(struct cks_find *f, const uint8_t digest[32],
-		    const struct ckq_place *place, bool fresh)
+/* The lock is held. The entry of @digest, made if there is none; NULL: out of
+ * memory. */
+static struct known *entry_of(struct cks_find *f, const uint8_t digest[32])
 {
 	if ((f->count + 1) * 4 > f->cap * 3) {
 		struct known *old = f->slots;
@@ -94,7 +105,7 @@ static int remember(struct cks_find *f, const uint8_t digest[32],
 		f->slots = calloc(old_cap * 2, sizeof(*f->slots));
 		if (!f->slots) {
 			f->slots = old;
-			return CKPT_ENOMEM;
+			return NULL;
 		}
 		f->cap = old_cap * 2;
 		for (size_t i = 0; i < old_cap; i++)
@@ -104,13 +115,27 @@ static int remember(struct cks_find *f, const uint8_t digest[32],
 	}
 	struct known *k = slot_of(f, digest);
 
-	if (!k->used)
+	if (!k->used) {
 		f->count++;
-	memcpy(k->digest, digest, CKPT_DIGEST_BYTES);
-	k->place = *place;
-	k->used = true;
-	k->fresh = fresh;
-	return 0;
+		k->used = true;
+		memcpy(k->digest, digest, CKPT_DIGEST_BYTES);
+	}
+	return k;
+}
+
+static int remember(struct cks_find *f, const uint8_t digest[32],
+		    const struct ckq_place *place, bool fresh)
+{
+	pthread_mutex_lock(&f->lock);
+	struct known *k = entry_of(f, digest);
+
+	if (k) {
+		k->place = *place;
+		k->fresh = fresh;
+		k->claimed = false;
+	}
+	pthread_mutex_unlock(&f->lock);
+	return k ? 0 : CKPT_ENOMEM;
 }
 
 /* Is the pack's name still there, and this very file? */
@@ -156,38 +181,83 @@ static bool ask_index(struct cks_find *f, const uint8_t digest[32],
 {
 	struct ckpt_err why = { 0 };
 
-	if (!f->index)
+	if (!f->index || atomic_load(&f->no_index))
 		return false;
 	int rc = ckq_index_find(f->index, digest, out, &why);
 
-	if (rc < 0 && rc != CKPT_ENOENT) {
+	if (rc < 0 && rc != CKPT_ENOENT &&
+	    !atomic_exchange(&f->no_index, true))
 		ckb_log(CKB_WARN, "store '%s': %s; equal bytes of older saves "
 			"are stored again (ckptfs reindex makes it anew)",
 			f->store->path, why.message);
-		ckq_index_close(f->index);
-		f->index = NULL;
-	}
 	return rc == 0;
+}
+
+/* 1: *@out; 0: claimed, no place yet; -1: not known. */
+static int look_up(struct cks_find *f, const uint8_t digest[32],
+		   struct ckq_place *out)
+{
+	pthread_mutex_lock(&f->lock);
+	const struct known *k = slot_of(f, digest);
+	int have = !k->used ? -1 : k->claimed ? 0 : 1;
+
+	if (have == 1)
+		*out = k->place;
+	pthread_mutex_unlock(&f->lock);
+	return have;
+}
+
+bool cks_find_proved(struct cks_find *f, const uint8_t digest[32],
+		     const struct ckq_place *place)
+{
+	struct ckq_place known;
+
+	if (look_up(f, digest, &known) == 1)
+		return known.raw_len == place->raw_len;
+	if (!proved(f, digest, place->raw_len, place))
+		return false;
+	/* out of memory here only means proving it again */
+	return remember(f, digest, place, false) == 0;
 }
 
 bool cks_find_chunk(struct cks_find *f, const uint8_t digest[32],
 		    uint32_t raw_len, struct ckq_place *out)
 {
-	const struct known *k = slot_of(f, digest);
+	struct ckq_place place;
+	int have = look_up(f, digest, &place);
+
+	if (have == 0 || (have == 1 && place.raw_len != raw_len))
+		return false;
+	if (have < 0 && (!ask_index(f, digest, &place) ||
+			 !proved(f, digest, raw_len, &place)))
+		return false;
+	if (have < 0)
+		(void)!remember(f, digest, &place, false);
+	*out = place;
+	return true;
+}
+
+bool cks_find_claim(struct cks_find *f, const uint8_t digest[32],
+		    uint32_t raw_len)
+{
 	struct ckq_place place;
 
-	if (k->used) {
-		if (k->place.raw_len == raw_len)
-			*out = k->place;
-		return k->place.raw_len == raw_len;
+	pthread_mutex_lock(&f->lock);
+	struct known *k = slot_of(f, digest);
+	bool known = k->used;
+
+	if (!known) {
+		k = entry_of(f, digest);
+		if (k)
+			k->claimed = true;
 	}
+	pthread_mutex_unlock(&f->lock);
+	if (known)
+		return true;
 	if (!ask_index(f, digest, &place) ||
 	    !proved(f, digest, raw_len, &place))
 		return false;
-	/* out of memory here only means proving it again */
-	(void)!remember(f, digest, &place, false);
-	*out = place;
-	return true;
+	return remember(f, digest, &place, false) == 0;
 }
 
 int cks_find_add(struct cks_find *f, const uint8_t digest[32],
@@ -224,7 +294,7 @@ void cks_find_publish(struct cks_find *f, const char *checkpoint)
 	struct ckpt_err err = { 0 };
 	size_t n = 0;
 
-	if (!f->index)
+	if (!f->index || atomic_load(&f->no_index))
 		return;
 	fresh = calloc(f->count + 1, sizeof(*fresh));
 	if (!fresh)

@@ -372,8 +372,8 @@ static void pack_file(char dst[CKS_STAGE_PATH_BYTES],
 	cks_stage_path(dst, st, file);
 }
 
-int cks_stage_pack(struct cks_stage *st, struct ckc_pack_writer **out,
-		   struct ckpt_err *err)
+int cks_stage_pack(struct cks_stage *st, bool direct,
+		   struct ckc_pack_writer **out, struct ckpt_err *err)
 {
 	char path[CKS_STAGE_PATH_BYTES];
 	uint8_t uuid[CKPT_UUID_BYTES];
@@ -384,7 +384,7 @@ int cks_stage_pack(struct cks_stage *st, struct ckc_pack_writer **out,
 		return rc;
 	pack_file(path, st, uuid);
 	return ckc_pack_create(st->s->sys, st->s->dirfd, path, uuid,
-			       st->s->uuid, out, err);
+			       st->s->uuid, direct, out, err);
 }
 
 /* S2: a sealed, synced pack gets its name, and that name is synced too. */

@@ -38,7 +38,9 @@ CKB_MUST int cks_stage_keeps(const struct cks_stage *st,
 			     const struct ckpt_checkpoint *ckpt,
 			     struct ckpt_err *err);
 
-CKB_MUST int cks_stage_pack(struct cks_stage *st, struct ckc_pack_writer **out,
+/* @direct: see ckc_pack_create(). */
+CKB_MUST int cks_stage_pack(struct cks_stage *st, bool direct,
+			    struct ckc_pack_writer **out,
 			    struct ckpt_err *err);
 
 /* Seal @w (one record at least), move it to packs/ab/, sync both folders. @w

@@ -188,6 +188,13 @@ CRASH ssize_t c_pwrite(const struct ckb_sys *sys, int fd, const void *src,
 	return done;
 }
 
+CRASH ssize_t c_pwritev(const struct ckb_sys *sys, int fd,
+			const struct iovec *iov, int count, uint64_t off)
+{
+	(void)count; /* a short write is legal */
+	return c_pwrite(sys, fd, iov->iov_base, iov->iov_len, off);
+}
+
 CRASH int c_ftruncate(const struct ckb_sys *sys, int fd, uint64_t len)
 {
 	struct crash_log *l = log_of(sys);
@@ -280,6 +287,7 @@ CRASH void crash_begin(struct crash_log *l, const char *root)
 	l->sys.openat = c_openat;
 	l->sys.close = c_close;
 	l->sys.pwrite = c_pwrite;
+	l->sys.pwritev = c_pwritev;
 	l->sys.fsync = c_fsync;
 	l->sys.fdatasync = c_fsync;
 	l->sys.ftruncate = c_ftruncate;

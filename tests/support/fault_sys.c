@@ -108,6 +108,14 @@ static ssize_t f_pwrite(const struct ckb_sys *sys, int fd, const void *src,
 	return rc;
 }
 
+/* A short write is legal, so each piece is a call that can fail. */
+static ssize_t f_pwritev(const struct ckb_sys *sys, int fd,
+			 const struct iovec *iov, int count, uint64_t off)
+{
+	(void)count;
+	return f_pwrite(sys, fd, iov->iov_base, iov->iov_len, off);
+}
+
 static int f_fsync(const struct ckb_sys *sys, int fd)
 {
 	FAIL_OR(FAULT_FSYNC, fd, OS->fsync(OS, fd));
@@ -210,7 +218,7 @@ void fault_init(struct fault_sys *f)
 	memset(f, 0, sizeof(*f));
 	f->sys = (struct ckb_sys){
 		.openat = f_openat, .close = f_close, .pread = f_pread,
-		.pwrite = f_pwrite, .fsync = f_fsync,
+		.pwrite = f_pwrite, .pwritev = f_pwritev, .fsync = f_fsync,
 		.fdatasync = f_fdatasync, .sync_range = f_sync_range,
 		.fallocate = f_fallocate, .ftruncate = f_ftruncate,
 		.mkdirat = f_mkdirat, .linkat = f_linkat,

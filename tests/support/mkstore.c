@@ -189,7 +189,7 @@ static int put(struct saving *s, const uint8_t *raw, size_t len,
 		k = mk->known[i];
 	} else {
 		if (!s->pack)
-			rc = cks_stage_pack(s->stage, &s->pack, err);
+			rc = cks_stage_pack(s->stage, false, &s->pack, err);
 		if (rc == 0)
 			rc = ckc_pack_append(s->pack, CKF_RECORD_CHUNK,
 					     s->codec, k.digest, raw, len,

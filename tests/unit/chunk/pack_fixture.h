@@ -65,6 +65,14 @@ FIX ssize_t odd_pwrite(const struct ckb_sys *sys, int fd, const void *src,
 	return os->pwrite(os, fd, src, len, off);
 }
 
+/* A short write is legal. */
+FIX ssize_t odd_pwritev(const struct ckb_sys *sys, int fd,
+			const struct iovec *iov, int count, uint64_t off)
+{
+	(void)count;
+	return odd_pwrite(sys, fd, iov->iov_base, iov->iov_len, off);
+}
+
 FIX ssize_t odd_pread(const struct ckb_sys *sys, int fd, void *dst, size_t len,
 		      uint64_t off)
 {
@@ -101,6 +109,7 @@ FIX void odd_init(struct odd *o)
 {
 	*o = (struct odd){ .sys = *ckb_sys_real() };
 	o->sys.pwrite = odd_pwrite;
+	o->sys.pwritev = odd_pwritev;
 	o->sys.pread = odd_pread;
 	o->sys.fsync = odd_fsync;
 	o->sys.sync_range = odd_sync_range;
@@ -171,7 +180,7 @@ FIX struct ckc_pack_writer *create(struct packs *f, const char *name)
 	struct ckpt_err err = { 0 };
 
 	assert_ok(ckc_pack_create(&f->os.sys, f->fd, name, pack_uuid,
-				  store_uuid, &w, &err));
+				  store_uuid, false, &w, &err));
 	assert_non_null(w);
 	return w;
 }

@@ -127,25 +127,51 @@ static void small_records_share_system_calls(void **state)
 	assert_in_range(f->os.writes, 1, 10); /* 3.8 MB in steps of 1 MiB */
 }
 
+/* As the writer's threads do. */
+static int put(struct ckc_pack_writer *w, struct ckc_codec *codec,
+	       const void *data, size_t len, uint8_t *head,
+	       struct ckc_place *out)
+{
+	struct ckf_cell cells[CKB_CHUNK_CELL_MAX];
+	struct ckf_record r = { .cells = cells };
+	struct ckpt_err err = { 0 };
+	const uint8_t *payload;
+	uint8_t digest[32];
+
+	ckc_sha256(data, len, digest);
+	int rc = ckc_record_code(codec, digest, data, len,
+				 again, &r, &payload, &err);
+
+	return rc < 0 ? rc : ckc_pack_put(w, CKF_RECORD_CHUNK, &r, payload,
+					  head, out, &err);
+}
+
 static void large_raw_payloads_are_written_where_they_lie(void **state)
 {
 	struct packs *f = *state;
 	struct ckc_pack_writer *w = create(f, "p");
+	uint8_t *head = aligned_alloc(4096, CKC_HEAD_BYTES);
 	struct ckpt_err err = { 0 };
 	struct ckc_place at;
 
+	assert_non_null(head);
 	fill(raw, 8 * MIB, NOISE, 1);
 	f->os.mark = raw;
 	f->os.mark_len = 8 * MIB;
-	assert_ok(append(w, f->raw, raw, 8 * MIB, &at, &err));
+	assert_ok(put(w, f->raw, raw, 8 * MIB, head, &at));
 	assert_int_equal(f->os.marked, 8 * MIB);
 	/* what did not shrink is not copied either */
-	assert_ok(append(w, f->zstd, raw, 4 * MIB, &at, &err));
+	assert_ok(put(w, f->zstd, raw, 4 * MIB, head, &at));
 	assert_int_equal(f->os.marked, 12 * MIB);
-	/* small ones are gathered */
-	assert_ok(append(w, f->raw, raw, 1000, &at, &err));
+	/* small ones are gathered, and go with the next */
+	assert_ok(put(w, f->raw, raw, 1000, head, &at));
 	assert_int_equal(f->os.marked, 12 * MIB);
+	f->os.writes = 0;
+	assert_ok(put(w, f->raw, raw, MIB, head, &at));
+	assert_int_equal(f->os.writes, 2); /* pieces of one call */
+	assert_ok(ckc_pack_seal(w, &err));
 	ckc_pack_writer_close(w);
+	free(head);
 }
 
 static void write_out_is_started_in_steps_and_its_failure_ignored(void **state)
@@ -321,10 +347,10 @@ static void a_pack_is_never_made_over_a_file(void **state)
 	mode_t mask = umask(027);
 
 	assert_code(ckc_pack_create(&f->os.sys, f->fd, "p", pack_uuid,
-				    store_uuid, &second, &err), CKPT_EEXIST);
+				    store_uuid, false, &second, &err), CKPT_EEXIST);
 	assert_null(second);
 	assert_code(ckc_pack_create(&f->os.sys, f->fd, "no/p", pack_uuid,
-				    store_uuid, &second, &err), CKPT_ENOENT);
+				    store_uuid, false, &second, &err), CKPT_ENOENT);
 	ckc_pack_writer_close(w);
 	/* perm-01: the umask decides, not the library */
 	w = create(f, "q");

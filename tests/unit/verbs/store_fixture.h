@@ -166,7 +166,7 @@ FIX int fix_pack(struct cks_stage *st, uint64_t seq, uint8_t out_uuid[16],
 	int rc = ckc_codec_new(CKF_CODEC_RAW, 0, &codec, err);
 
 	if (rc == 0)
-		rc = cks_stage_pack(st, &w, err);
+		rc = cks_stage_pack(st, false, &w, err);
 	if (rc < 0) {
 		ckc_codec_free(codec);
 		return rc;

@@ -551,7 +551,7 @@ static void what_a_save_left_behind_is_no_damage(void **state)
 	struct ckpt_err err = { 0 };
 
 	assert_ok(cks_stage_open(mk->store, "later", attempt, &st, &err));
-	assert_ok(cks_stage_pack(st, &w, &err));
+	assert_ok(cks_stage_pack(st, false, &w, &err));
 	clean(mk, CKPT_CHECK_FULL);
 	ckc_pack_writer_close(w);
 	cks_stage_close(st);

@@ -170,7 +170,7 @@ static void a_manifest_copy_is_no_chunk(void **state)
 	struct ckpt_err err = { 0 };
 
 	assert_ok(cks_stage_open(f->store, "m", attempt, &st, &err));
-	assert_ok(cks_stage_pack(st, &w, &err));
+	assert_ok(cks_stage_pack(st, false, &w, &err));
 	assert_ok(ckc_codec_new(CKF_CODEC_RAW, 0, &codec, &err));
 	fix_bytes(bytes, 1);
 	digest_of(1, digest);

@@ -303,7 +303,7 @@ static void closing_removes_what_was_staged(void **state)
 	struct ckc_pack_writer *w;
 	struct ckpt_err err = { 0 };
 
-	assert_ok(cks_stage_pack(st, &w, &err));
+	assert_ok(cks_stage_pack(st, false, &w, &err));
 	ckc_pack_writer_close(w);
 	fix_put(f, "staging/keep", "");
 	cks_stage_close(st);

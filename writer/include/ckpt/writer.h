@@ -37,12 +37,29 @@ enum ckpt_codec {
 	CKPT_CODEC_AUTO = 255, /* raw, for now the same as CKPT_CODEC_RAW */
 };
 
+/** How packs are written. */
+enum ckpt_io {
+	CKPT_IO_AUTO = 0,     /* as suits the file system and the save's size */
+	CKPT_IO_BUFFERED = 1, /* through the page cache, write-out at once */
+	CKPT_IO_DIRECT = 2,   /* past it (O_DIRECT), where it can be */
+};
+
+/* Touch all of staging when the writer is opened, so that no save pays for
+ * memory that is used for the first time. */
+#define CKPT_WRITER_TOUCH 1u
+
 struct ckpt_writer_opts {
 	size_t size;          /* sizeof(struct ckpt_writer_opts) */
-	size_t staging_bytes; /* memory for bytes in flight; 0: 128 MiB */
+	size_t staging_bytes; /* memory for bytes in flight, had at open and
+				 never more; 0: 128 MiB; at least 32 MiB */
 	enum ckpt_codec codec;
 	int zstd_level;       /* 0: 1 */
 	uint64_t pack_bytes;  /* a pack is sealed past this; 0: 2 GiB */
+	uint32_t threads;     /* that compute at once; 0: as many as this
+				 process has processors, at most 16 */
+	int nice;             /* of these threads: 0 to 19 */
+	enum ckpt_io io;
+	uint32_t flags;       /* CKPT_WRITER_... */
 };
 
 /**
@@ -250,6 +267,7 @@ CKPT_API CKPT_MUST int ckpt_save_wait(struct ckpt_save *save,
 struct ckpt_save_progress {
 	uint64_t bytes_total;    /* raw bytes described */
 	uint64_t bytes_captured;
+	uint64_t bytes_hashed;   /* or found to be as they were */
 	uint64_t bytes_new;      /* raw bytes the store did not have */
 	uint64_t bytes_written;  /* bytes appended to packs */
 	uint64_t chunk_count;

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pool.c - the writer's threads, and what each does next.
+ *
+ *	capture   bytes out of the caller's memory into a slab
+ *	store     a slab's chunk: statistics, digest, known?, encode, write
+ *
+ * Every thread does both. At most `threads` of them compute at once; the others
+ * are in a write, which takes no processor, so the disk has several writes to
+ * do while tiles are hashed. A thread looks for work in this order: capture,
+ * when a caller waits for it or the disk has enough to do; store; capture. So a
+ * caller that waits is stopped for a copy only, one that computes meanwhile
+ * loses nothing, and the disk is never idle for want of hashed tiles.
+ *
+ * Chunks of a save are stored when all saves before it are over: one that
+ * repeats its predecessor finds it published. Captures do not wait for that.
+ *
+ * Lock: the writer's, around lists, cursors and counts; no byte is moved and no
+ * call made under it.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "chunk/pack.h"
+#include "pipeline.h"
+
+#define WRITERS 4u /* threads beside those that compute */
+
+struct ckw_pool {
+	struct ckpt_writer *writer;
+	struct ckw_ring ring;
+	pthread_cond_t work;
+	struct ckw_progress *saves;
+	struct ckw_worker *workers;
+	uint32_t worker_count, threads;
+	uint32_t computing, writing;
+	bool stop;
+};
+
+struct job {
+	struct ckw_progress *save;
+	struct ckw_slab *slab;
+	uint32_t first, count;   /* chunks of the slab, to store; 0: capture */
+	bool source;
+};
+
+void ckw_pool_wake(struct ckpt_writer *w)
+{
+	pthread_cond_broadcast(&w->pool->work);
+	pthread_cond_broadcast(&w->turn_changed);
+}
+
+/* ---- what to do: all with the lock held ---- */
+
+/* Move a cursor to the next chunk of its kind of tensor; false: at the end. */
+static bool cursor_next(const struct ckpt_save *s, struct ckw_cursor *c,
+			bool source)
+{
+	while (c->tensor < s->tensor_count) {
+		const struct ckw_tensor *t = &s->tensors[c->tensor];
+
+		if (!t->base == source &&
+		    c->chunk < t->first_chunk + t->chunk_count)
+			return true;
+		c->tensor++;
+		if (c->tensor < s->tensor_count)
+			c->chunk = s->tensors[c->tensor].first_chunk;
+	}
+	return false;
+}
+
+static bool cut_slab(struct ckw_pool *pool, struct ckw_progress *p,
+		     bool source, struct job *out)
+{
+	struct ckw_cursor *c = source ? &p->source : &p->memory;
+	size_t bytes;
+
+	if ((source && p->source_busy) || !cursor_next(p->save, c, source))
+		return false;
+	uint32_t n = ckw_unit(p->save, c->tensor, c->chunk, &bytes);
+	struct ckw_slab *slab = ckw_ring_take(&pool->ring, bytes);
+
+	if (!slab)
+		return false;
+	slab->save = p->save;
+	slab->tensor = c->tensor;
+	slab->first = c->chunk;
+	slab->count = n;
+	c->chunk += n;
+	while (c->tensor + 1 < p->save->tensor_count &&
+	       c->chunk >= p->save->tensors[c->tensor + 1].first_chunk)
+		c->tensor++;
+	p->source_busy = p->source_busy || source;
+	*out = (struct job){ .save = p, .slab = slab, .source = source };
+	return true;
+}
+
+static bool find_capture(struct ckw_pool *pool, struct job *out)
+{
+	for (struct ckw_progress *p = pool->saves; p; p = p->next)
+		if (p->err.code == 0 && (cut_slab(pool, p, false, out) ||
+					 cut_slab(pool, p, true, out)))
+			return true;
+	return false;
+}
+
+static bool find_store(struct ckw_pool *pool, struct job *out)
+{
+	struct ckpt_save *front = pool->writer->first;
+	struct ckw_progress *p = front ? front->run : NULL;
+	struct ckw_slab *slab = p ? p->queue : NULL;
+
+	if (!slab)
+		return false;
+	*out = (struct job){ .save = p, .slab = slab, .first = slab->taken,
+			     .count = 1 };
+	/* small ones are too small to share */
+	if (slab->count > CKW_BAND_CHUNKS)
+		out->count = slab->count;
+	slab->taken += out->count;
+	if (slab->taken == slab->count) {
+		p->queue = slab->behind;
+		if (!p->queue)
+			p->queue_last = NULL;
+	}
+	return true;
+}
+
+static bool capture_first(const struct ckw_pool *pool)
+{
+	for (const struct ckw_progress *p = pool->saves; p; p = p->next)
+		if (p->wanted > 0 && p->uncaptured > 0)
+			return true;
+	return pool->writing >= 2;
+}
+
+static bool find_job(struct ckw_pool *pool, struct job *out)
+{
+	if (pool->computing >= pool->threads)
+		return false;
+	if (capture_first(pool) && find_capture(pool, out))
+		return true;
+	return find_store(pool, out) || find_capture(pool, out);
+}
+
+/* ---- doing it ---- */
+
+/* The lock is held. */
+static void enqueue(struct ckw_progress *p, struct ckw_slab *slab)
+{
+	if (p->queue_last)
+		p->queue_last->behind = slab;
+	else
+		p->queue = slab;
+	p->queue_last = slab;
+}
+
+static void after_capture(struct ckw_pool *pool, const struct job *j, bool ok)
+{
+	struct ckw_slab *slab = j->slab;
+
+	j->save->uncaptured -= slab->count;
+	if (j->source)
+		j->save->source_busy = false;
+	if (!ok || j->save->err.code != 0 || slab->done == slab->count) {
+		/* failed, or unchanged: nothing of it is left to do */
+		j->save->unstored -= slab->count;
+		ckw_ring_give(&pool->ring, slab);
+	} else {
+		enqueue(j->save, slab);
+	}
+}
+
+static void after_store(struct ckw_pool *pool, const struct job *j)
+{
+	j->save->unstored -= j->count;
+	j->slab->done += j->count;
+	if (j->slab->done == j->slab->count)
+		ckw_ring_give(&pool->ring, j->slab);
+}
+
+static bool store_chunk(struct ckw_worker *k, struct ckpt_save *s,
+			const struct ckw_tensor *t, size_t chunk,
+			uint8_t *data)
+{
+	struct ckpt_err err = { 0 };
+	int rc = ckw_put(k, s, t, &s->plan[chunk], &s->parts[chunk], data,
+			 &err);
+
+	if (rc == 0)
+		return true;
+	ckw_pool_fail(s->writer, s->run, &err);
+	return false;
+}
+
+static void store(struct ckw_worker *k, const struct job *j)
+{
+	struct ckpt_save *s = j->save->save;
+	const struct ckw_tensor *t = &s->tensors[j->slab->tensor];
+	size_t at = 0, place;
+
+	for (uint32_t i = 0; i < j->first + j->count; i++) {
+		size_t chunk = j->slab->first + i;
+
+		while (chunk >= t->first_chunk + t->chunk_count)
+			t++;
+		at = ckw_slab_place(at, s->plan[chunk].raw_len, &place);
+		if (i < j->first)
+			continue;
+		if (ckw_aborted(s, NULL) ||
+		    !store_chunk(k, s, t, chunk, j->slab->data + place))
+			return;
+	}
+}
+
+static void *work(void *arg)
+{
+	struct ckw_worker *k = arg;
+	struct ckw_pool *pool = k->pool;
+	pthread_mutex_t *lock = &pool->writer->lock;
+	struct job j;
+
+	/* less than the training's own; what it may not be is no failure */
+	if (pool->writer->opts.nice > 0)
+		(void)setpriority(PRIO_PROCESS, (id_t)gettid(),
+				  pool->writer->opts.nice);
+	pthread_mutex_lock(lock);
+	while (!pool->stop) {
+		if (!find_job(pool, &j)) {
+			pthread_cond_wait(&pool->work, lock);
+			continue;
+		}
+		/* a source may be slow, and takes little of a processor */
+		pool->computing += !j.source;
+		j.save->jobs++;
+		pthread_mutex_unlock(lock);
+		bool ok = true;
+
+		if (j.count == 0)
+			ok = ckw_capture(k, j.slab);
+		else
+			store(k, &j);
+		pthread_mutex_lock(lock);
+		pool->computing -= !j.source;
+		j.save->jobs--;
+		if (j.count == 0)
+			after_capture(pool, &j, ok);
+		else
+			after_store(pool, &j);
+		ckw_pool_wake(pool->writer);
+	}
+	pthread_mutex_unlock(lock);
+	return NULL;
+}
+
+void ckw_pool_writing(struct ckw_worker *k, bool yes)
+{
+	struct ckw_pool *pool = k->pool;
+
+	pthread_mutex_lock(&pool->writer->lock);
+	pool->computing += yes ? -1u : 1u;
+	pool->writing += yes ? 1u : -1u;
+	if (yes)
+		pthread_cond_signal(&pool->work);
+	pthread_mutex_unlock(&pool->writer->lock);
+}
+
+bool ckw_pool_disk_behind(struct ckw_worker *k)
+{
+	struct ckw_pool *pool = k->pool;
+
+	pthread_mutex_lock(&pool->writer->lock);
+	bool behind = pool->writing >= WRITERS - 1;
+
+	pthread_mutex_unlock(&pool->writer->lock);
+	return behind;
+}
+
+/* ---- a save's way through ---- */
+
+void ckw_pool_add(struct ckpt_writer *w, struct ckw_progress *p)
+{
+	struct ckw_progress **end = &w->pool->saves;
+
+	pthread_mutex_lock(&w->lock);
+	while (*end)
+		end = &(*end)->next;
+	*end = p;
+	p->save->run = p;
+	ckw_pool_wake(w);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void ckw_pool_fail(struct ckpt_writer *w, struct ckw_progress *p,
+		   const struct ckpt_err *err)
+{
+	CKB_INVARIANT(err->code != 0);
+	pthread_mutex_lock(&w->lock);
+	if (p->err.code == 0)
+		p->err = *err;
+	ckw_pool_wake(w);
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* The lock is held. */
+static bool failed(struct ckw_progress *p)
+{
+	if (p->err.code == 0)
+		(void)ckw_aborted(p->save, &p->err);
+	return p->err.code != 0;
+}
+
+bool ckw_pool_captured(struct ckpt_writer *w, struct ckw_progress *p)
+{
+	pthread_mutex_lock(&w->lock);
+	while (p->uncaptured > 0 && !failed(p))
+		pthread_cond_wait(&w->turn_changed, &w->lock);
+	bool ok = !failed(p);
+
+	pthread_mutex_unlock(&w->lock);
+	return ok;
+}
+
+bool ckw_pool_stored(struct ckpt_writer *w, struct ckw_progress *p)
+{
+	pthread_mutex_lock(&w->lock);
+	while (p->unstored > 0 && !failed(p))
+		pthread_cond_wait(&w->turn_changed, &w->lock);
+	bool ok = !failed(p);
+
+	pthread_mutex_unlock(&w->lock);
+	return ok;
+}
+
+void ckw_pool_remove(struct ckpt_writer *w, struct ckw_progress *p)
+{
+	struct ckw_pool *pool = w->pool;
+	struct ckw_progress **at = &pool->saves;
+
+	pthread_mutex_lock(&w->lock);
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	while (p->queue) { /* of a failed one */
+		struct ckw_slab *slab = p->queue;
+
+		p->queue = slab->behind;
+		slab->done += slab->count - slab->taken;
+		/* else who has the rest of it gives it */
+		if (slab->done == slab->count)
+			ckw_ring_give(&pool->ring, slab);
+	}
+	while (p->jobs > 0)
+		pthread_cond_wait(&w->turn_changed, &w->lock);
+	p->save->run = NULL;
+	ckw_pool_wake(w);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void ckw_pool_want(struct ckpt_save *s, bool yes)
+{
+	struct ckpt_writer *w = s->writer;
+
+	pthread_mutex_lock(&w->lock);
+	s->wanted += yes ? 1u : -1u;
+	if (s->run) {
+		s->run->wanted = s->wanted;
+		ckw_pool_wake(w);
+	}
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- the pool itself ---- */
+
+static int start_worker(struct ckw_pool *pool, struct ckw_worker *k,
+			struct ckpt_err *err)
+{
+	struct ckpt_writer *w = pool->writer;
+	int rc = ckc_codec_new(CKF_CODEC_RAW, 0, &k->raw, err);
+
+	k->pool = pool;
+	if (rc == 0 && w->opts.codec != CKPT_CODEC_RAW)
+		rc = ckw_codec(w, &k->codec, err);
+	k->head = aligned_alloc(CKB_PAYLOAD_ALIGN, CKC_HEAD_BYTES);
+	if (rc == 0 && !k->head)
+		rc = ckb_err_nomem(err);
+	if (rc < 0)
+		return rc;
+	rc = ckw_thread(&k->thread, "ckpt-worker", work, k);
+	return rc == 0 ? 0 : ckb_err_sys(err, rc, "cannot start a thread");
+}
+
+static void worker_fini(struct ckw_worker *k)
+{
+	ckc_codec_free(k->raw);
+	ckc_codec_free(k->codec);
+	free(k->head);
+	free(k->window);
+}
+
+int ckw_pool_new(struct ckpt_writer *w, struct ckpt_err *err)
+{
+	struct ckw_pool *pool = calloc(1, sizeof(*pool));
+	int rc;
+
+	if (!pool)
+		return ckb_err_nomem(err);
+	pool->writer = w;
+	pool->threads = w->opts.threads;
+	pthread_cond_init(&pool->work, NULL);
+	pool->workers = calloc(pool->threads + WRITERS,
+			       sizeof(*pool->workers));
+	rc = pool->workers ? ckw_ring_init(&pool->ring, w->opts.staging_bytes,
+					   w->opts.flags & CKPT_WRITER_TOUCH,
+					   err)
+			   : ckb_err_nomem(err);
+	w->pool = pool;
+	for (uint32_t i = 0; rc == 0 && i < pool->threads + WRITERS; i++) {
+		rc = start_worker(pool, &pool->workers[i], err);
+		if (rc == 0)
+			pool->worker_count++;
+		else
+			worker_fini(&pool->workers[i]);
+	}
+	if (rc < 0) {
+		w->pool = NULL;
+		ckw_pool_free(pool);
+	}
+	return rc;
+}
+
+void ckw_pool_free(struct ckw_pool *pool)
+{
+	if (!pool)
+		return;
+	pthread_mutex_lock(&pool->writer->lock);
+	pool->stop = true;
+	pthread_cond_broadcast(&pool->work);
+	pthread_mutex_unlock(&pool->writer->lock);
+	for (uint32_t i = 0; i < pool->worker_count; i++) {
+		pthread_join(pool->workers[i].thread, NULL);
+		worker_fini(&pool->workers[i]);
+	}
+	ckw_ring_fini(&pool->ring);
+	pthread_cond_destroy(&pool->work);
+	free(pool->workers);
+	free(pool);
+}
