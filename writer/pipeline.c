@@ -50,7 +50,8 @@ static void release(struct ckpt_save *s)
 static int move_bytes(struct ckpt_save *s, struct ckpt_err *err)
 {
 	struct ckpt_writer *w = s->writer;
-	struct ckw_progress p = { .save = s, .uncaptured = s->plan_count,
+	struct ckw_progress p = { .save = s, .uncut = s->plan_count,
+				  .uncaptured = s->plan_count,
 				  .unstored = s->plan_count };
 
 	ckw_pool_add(w, &p);

@@ -58,6 +58,7 @@ struct ckw_progress {
 	} memory, source;
 	bool source_busy;
 	uint32_t wanted;              /* callers who wait for CAPTURED */
+	size_t uncut;                 /* chunks no slab was cut for */
 	size_t uncaptured, unstored;  /* chunks */
 	uint32_t jobs;                /* being worked on */
 	struct ckw_slab *queue, *queue_last;

@@ -36,7 +36,8 @@ struct ckw_pool {
 	struct ckw_progress *saves;
 	struct ckw_worker *workers;
 	uint32_t worker_count, threads;
-	uint32_t computing, writing;
+	uint32_t computing, writing, idle;
+	bool no_room;            /* the ring had none when last asked */
 	bool stop;
 };
 
@@ -46,6 +47,22 @@ struct job {
 	uint32_t first, count;   /* chunks of the slab, to store; 0: capture */
 	bool source;
 };
+
+/* The lock is held. One more thread to work, if there is something to do for
+ * one: a wake that finds nothing costs as much as hashing 4 KiB. */
+static void call_one(struct ckw_pool *pool)
+{
+	const struct ckpt_save *front = pool->writer->first;
+	bool work = front && front->run && front->run->queue;
+
+	if (pool->idle == 0 || pool->computing >= pool->threads)
+		return;
+	for (const struct ckw_progress *p = pool->saves;
+	     p && !work && !pool->no_room; p = p->next)
+		work = p->uncut > 0;
+	if (work)
+		pthread_cond_signal(&pool->work);
+}
 
 void ckw_pool_wake(struct ckpt_writer *w)
 {
@@ -83,8 +100,10 @@ static bool cut_slab(struct ckw_pool *pool, struct ckw_progress *p,
 	uint32_t n = ckw_unit(p->save, c->tensor, c->chunk, &bytes);
 	struct ckw_slab *slab = ckw_ring_take(&pool->ring, bytes);
 
+	pool->no_room = !slab;
 	if (!slab)
 		return false;
+	p->uncut -= n;
 	slab->save = p->save;
 	slab->tensor = c->tensor;
 	slab->first = c->chunk;
@@ -149,6 +168,13 @@ static bool find_job(struct ckw_pool *pool, struct job *out)
 /* ---- doing it ---- */
 
 /* The lock is held. */
+static void give(struct ckw_pool *pool, struct ckw_slab *slab)
+{
+	ckw_ring_give(&pool->ring, slab);
+	pool->no_room = false;
+}
+
+/* The lock is held. */
 static void enqueue(struct ckw_progress *p, struct ckw_slab *slab)
 {
 	if (p->queue_last)
@@ -168,7 +194,7 @@ static void after_capture(struct ckw_pool *pool, const struct job *j, bool ok)
 	if (!ok || j->save->err.code != 0 || slab->done == slab->count) {
 		/* failed, or unchanged: nothing of it is left to do */
 		j->save->unstored -= slab->count;
-		ckw_ring_give(&pool->ring, slab);
+		give(pool, slab);
 	} else {
 		enqueue(j->save, slab);
 	}
@@ -179,7 +205,7 @@ static void after_store(struct ckw_pool *pool, const struct job *j)
 	j->save->unstored -= j->count;
 	j->slab->done += j->count;
 	if (j->slab->done == j->slab->count)
-		ckw_ring_give(&pool->ring, j->slab);
+		give(pool, j->slab);
 }
 
 static bool store_chunk(struct ckw_worker *k, struct ckpt_save *s,
@@ -230,12 +256,15 @@ static void *work(void *arg)
 	pthread_mutex_lock(lock);
 	while (!pool->stop) {
 		if (!find_job(pool, &j)) {
+			pool->idle++;
 			pthread_cond_wait(&pool->work, lock);
+			pool->idle--;
 			continue;
 		}
 		/* a source may be slow, and takes little of a processor */
 		pool->computing += !j.source;
 		j.save->jobs++;
+		call_one(pool);
 		pthread_mutex_unlock(lock);
 		bool ok = true;
 
@@ -250,7 +279,9 @@ static void *work(void *arg)
 			after_capture(pool, &j, ok);
 		else
 			after_store(pool, &j);
-		ckw_pool_wake(pool->writer);
+		if (j.save->uncaptured == 0 || j.save->unstored == 0 ||
+		    j.save->err.code != 0)
+			pthread_cond_broadcast(&pool->writer->turn_changed);
 	}
 	pthread_mutex_unlock(lock);
 	return NULL;
@@ -264,7 +295,7 @@ void ckw_pool_writing(struct ckw_worker *k, bool yes)
 	pool->computing += yes ? -1u : 1u;
 	pool->writing += yes ? 1u : -1u;
 	if (yes)
-		pthread_cond_signal(&pool->work);
+		call_one(pool);
 	pthread_mutex_unlock(&pool->writer->lock);
 }
 
@@ -351,7 +382,7 @@ void ckw_pool_remove(struct ckpt_writer *w, struct ckw_progress *p)
 		slab->done += slab->count - slab->taken;
 		/* else who has the rest of it gives it */
 		if (slab->done == slab->count)
-			ckw_ring_give(&pool->ring, slab);
+			give(pool, slab);
 	}
 	while (p->jobs > 0)
 		pthread_cond_wait(&w->turn_changed, &w->lock);
