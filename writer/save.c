@@ -63,7 +63,6 @@ int ckw_describing(struct ckpt_save *s, struct ckpt_err *err)
 
 void ckw_discard(struct ckpt_save *s)
 {
-	cks_find_free(CKB_TAKE(s->find));
 	ckw_put_discard(s);
 	cks_stage_close(CKB_TAKE(s->stage));
 }
@@ -382,6 +381,7 @@ void ckpt_save_free(struct ckpt_save *s)
 		ckw_tensor_fini(&s->tensors[i]);
 	for (size_t i = 0; i < s->item_count; i++)
 		ckw_item_fini(&s->items[i]);
+	cks_find_free(s->find);
 	ckw_past_unref(s->past);
 	pthread_mutex_lock(&s->writer->lock);
 	s->writer->open_saves--;

@@ -9,10 +9,14 @@
  * there: the store may hold a removed pack open. So an index that is old,
  * foreign or wrong costs space, never bytes; one that fails is asked no more.
  *
+ * Where many hits lie in one pack, its trailer is read once and stands for the
+ * headers.
+ *
  * Threads that meet the same chunk at once: the first claims it and writes it,
  * the others take it for known; its place is there when all have come to an
- * end. Memory: one entry a chunk of this save. Lock: around the table only, no
- * lookup and no read is made under it.
+ * end. Memory: one entry a chunk of this save, and trailers of at most 16 MiB.
+ * Locks: one around the table, under which no lookup and no read is made; one
+ * around the trailers, held while one is read.
  */
 #include "verbs/find.h"
 
@@ -38,6 +42,19 @@ struct known {
 	bool claimed; /* being written: no place yet */
 };
 
+#define WITNESSES 64u
+#define WITNESS_FROM 8u                  /* hits by header before */
+#define WITNESS_ENTRIES ((16u << 20) / CKF_TRAILER_ENTRY_BYTES)
+
+/* A pack that hits lie in. */
+struct witness {
+	uint8_t pack[CKPT_UUID_BYTES];
+	uint32_t asked;
+	bool tried;
+	struct ckf_trailer_entry *entries; /* by digest; NULL: not read */
+	size_t count, cap;
+};
+
 struct cks_find {
 	struct ckpt_store *store;
 	const struct cks_stage *stage;
@@ -46,6 +63,9 @@ struct cks_find {
 	pthread_mutex_t lock;         /* of slots, cap, count */
 	struct known *slots;          /* open addressing, cap a power of two */
 	size_t cap, count;
+	pthread_mutex_t witness_lock; /* of all below */
+	struct witness witnesses[WITNESSES];
+	size_t witness_count, witness_entries;
 };
 
 int cks_find_new(struct ckpt_store *s, const struct cks_stage *stage,
@@ -60,6 +80,7 @@ int cks_find_new(struct ckpt_store *s, const struct cks_stage *stage,
 	f->stage = stage;
 	f->cap = CAP_FIRST;
 	pthread_mutex_init(&f->lock, NULL);
+	pthread_mutex_init(&f->witness_lock, NULL);
 	f->slots = calloc(f->cap, sizeof(*f->slots));
 	if (!f->slots) {
 		cks_find_free(f);
@@ -79,6 +100,9 @@ void cks_find_free(struct cks_find *f)
 		return;
 	ckq_index_close(f->index);
 	pthread_mutex_destroy(&f->lock);
+	pthread_mutex_destroy(&f->witness_lock);
+	for (size_t i = 0; i < f->witness_count; i++)
+		free(f->witnesses[i].entries);
 	free(f->slots);
 	free(f);
 }
@@ -149,30 +173,122 @@ static bool in_place(const struct cks_find *f, struct ckc_pack *pack)
 	       (uint64_t)st.st_size == ckc_pack_file_bytes(pack);
 }
 
-/* The record header must say what the index says. */
-static bool proved(struct cks_find *f, const uint8_t digest[32],
-		   uint32_t raw_len, const struct ckq_place *p)
+/* ---- proof ---- */
+
+static int take_entry(void *ctx, const struct ckf_trailer_entry *e)
+{
+	struct witness *w = ctx;
+
+	if (w->count == WITNESS_ENTRIES ||
+	    !ckb_room(&w->entries, w->count, &w->cap, sizeof(*w->entries)))
+		return CKPT_ENOMEM;
+	w->entries[w->count++] = *e;
+	return 0;
+}
+
+/* The lock is held. A pack that cannot be read whole is no witness. */
+static void read_trailer(struct cks_find *f, struct witness *w)
+{
+	struct ckc_pack *pack = NULL;
+
+	w->tried = true;
+	if (cks_pack_get(f->store, w->pack, &pack, NULL) < 0)
+		return;
+	if (!in_place(f, pack) ||
+	    ckc_pack_trailer(pack, take_entry, w, NULL) != 0 ||
+	    f->witness_entries + w->count > WITNESS_ENTRIES) {
+		free(CKB_TAKE(w->entries));
+		w->count = 0;
+	}
+	f->witness_entries += w->count;
+	cks_pack_put(f->store, pack);
+}
+
+/* The lock is held. NULL: all that there may be are other packs'. */
+static struct witness *witness_of(struct cks_find *f, const uint8_t pack[16])
+{
+	struct witness *w = f->witnesses;
+
+	for (; w < f->witnesses + f->witness_count; w++)
+		if (memcmp(w->pack, pack, CKPT_UUID_BYTES) == 0)
+			return w;
+	if (f->witness_count == WITNESSES)
+		return NULL;
+	f->witness_count++;
+	memcpy(w->pack, pack, CKPT_UUID_BYTES);
+	return w;
+}
+
+/* Does the trailer say so? -1: none was read. */
+static int by_trailer(struct cks_find *f, const uint8_t digest[32],
+		      const struct ckq_place *p)
+{
+	int answer = -1;
+
+	pthread_mutex_lock(&f->witness_lock);
+	struct witness *w = witness_of(f, p->pack);
+
+	if (w && !w->tried && ++w->asked > WITNESS_FROM)
+		read_trailer(f, w);
+	if (w && w->entries) {
+		size_t low = 0, high = w->count;
+
+		while (low < high) {
+			size_t mid = (low + high) / 2;
+			const struct ckf_trailer_entry *e = &w->entries[mid];
+			int c = memcmp(e->digest, digest, CKPT_DIGEST_BYTES);
+
+			if (c < 0 || (c == 0 && e->off < p->off))
+				low = mid + 1;
+			else
+				high = mid;
+		}
+		const struct ckf_trailer_entry *e = &w->entries[low];
+
+		answer = low < w->count && e->off == p->off &&
+			 memcmp(e->digest, digest, CKPT_DIGEST_BYTES) == 0 &&
+			 e->kind == CKF_RECORD_CHUNK &&
+			 e->head_len == p->head_len && e->codec == p->codec &&
+			 e->stored_len == p->stored_len &&
+			 e->raw_len == p->raw_len;
+	}
+	pthread_mutex_unlock(&f->witness_lock);
+	return answer;
+}
+
+static bool by_header(struct cks_find *f, const uint8_t digest[32],
+		      const struct ckq_place *p)
 {
 	struct ckf_cell cells[CKB_CHUNK_CELL_MAX];
 	struct ckc_pack *pack = NULL;
 	struct ckf_record r;
 	uint64_t payload, end;
 
-	if (p->raw_len != raw_len ||
-	    !cks_stage_reusable(f->stage, p->pack, p->off) ||
-	    !ckb_add_u64(p->off, p->head_len, &payload) ||
+	if (!ckb_add_u64(p->off, p->head_len, &payload) ||
 	    !ckb_add_u64(payload, p->stored_len, &end) ||
 	    cks_pack_get(f->store, p->pack, &pack, NULL) < 0)
 		return false;
 	bool ok = end <= ckc_pack_file_bytes(pack) && in_place(f, pack) &&
 		  ckc_pack_head(pack, p->off, p->head_len, cells,
 				CKB_CHUNK_CELL_MAX, &r, NULL) == 0 &&
-		  r.kind == CKF_RECORD_CHUNK && r.raw_len == raw_len &&
+		  r.kind == CKF_RECORD_CHUNK && r.raw_len == p->raw_len &&
 		  r.stored_len == p->stored_len && r.codec == p->codec &&
 		  memcmp(r.digest, digest, CKPT_DIGEST_BYTES) == 0;
 
 	cks_pack_put(f->store, pack);
 	return ok;
+}
+
+/* The pack itself must say what the index says. */
+static bool proved(struct cks_find *f, const uint8_t digest[32],
+		   uint32_t raw_len, const struct ckq_place *p)
+{
+	if (p->raw_len != raw_len ||
+	    !cks_stage_reusable(f->stage, p->pack, p->off))
+		return false;
+	int answer = by_trailer(f, digest, p);
+
+	return answer >= 0 ? answer : by_header(f, digest, p);
 }
 
 /* What the index says, or false. */

@@ -16,8 +16,10 @@
  * process and all older checkpoints as they were. A struct whose size field is
  * too small is CKPT_EINVAL.
  *
- * Saves of one writer run one after another, in the order they were started,
- * and so do their commits.
+ * Several saves of one writer may be in flight: they are captured as they come,
+ * as far as staging memory goes, and stored and committed in the order they
+ * were started. Staging memory and threads are had when the writer is opened; a
+ * process that forks must not use the writer in the child.
  */
 #ifndef CKPT_WRITER_H
 #define CKPT_WRITER_H
