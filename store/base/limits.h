@@ -40,6 +40,9 @@
 #define CKB_WRITER_THREADS_AUTO 16u
 #define CKB_WRITER_THREADS_MAX 256u
 #define CKB_CACHE_BYTES (64ull << 20)
+#define CKB_LANE_MAX 16                /* copies at once from one device */
+#define CKB_SLAB_MAX 256               /* pieces of its staging memory */
+#define CKB_BOUNCE_BYTES (4u << 20)    /* of a lane, in two halves */
 #define CKB_OPEN_PACKS 32              /* descriptors a store keeps */
 #define CKB_OPEN_MANIFESTS 128u        /* descriptors a process keeps */
 

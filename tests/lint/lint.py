@@ -20,11 +20,12 @@ LAYERS = {  # folder -> what it may include
     "format": {"base", "format"},
     "tensor": {"base", "tensor", "format"},
     "foreign": {"base", "foreign", "tensor", "format"},
+    "mem": {"base", "mem"},
     "chunk": {"base", "format", "tensor", "chunk"},
     "catalog": {"base", "format", "tensor", "chunk", "catalog"},
     "verbs": {"base", "format", "tensor", "chunk", "catalog", "verbs"},
-    "writer": {"base", "format", "tensor", "foreign", "chunk", "catalog",
-               "verbs", "writer", "import"},
+    "writer": {"base", "format", "tensor", "mem", "foreign", "chunk",
+               "catalog", "verbs", "writer", "import"},
     "tree": {"base", "format", "tensor", "foreign", "chunk", "catalog",
              "verbs", "tree"},
     "mount": {"base", "tree", "mount", "verbs"},
@@ -36,7 +37,7 @@ OWNERS = {
     "xxhash.h": {"store/base/hash.c"},
     "jansson.h": {"store/format/config.c"}, "fuse": {"fs/mount"},
     "zip.h": {"writer/import/npz.c"},
-    "libsmartcols.h": {"fs/cli"}, "mpi.h": set(), "cuda": set(),
+    "libsmartcols.h": {"fs/cli"}, "mpi.h": set(), "cuda": {"store/mem/cuda.c"},
 }
 FUNCTION_LINES, FILE_LINES, COLUMNS = 70, 900, 80
 found = []
