@@ -24,6 +24,7 @@
 #ifndef CKPT_WRITER_H
 #define CKPT_WRITER_H
 
+#include <ckpt/memory.h>
 #include <ckpt/store.h>
 
 #ifdef __cplusplus
@@ -142,6 +143,42 @@ CKPT_API CKPT_MUST int ckpt_provider_bytes(const void *data, uint64_t bytes,
 CKPT_API CKPT_MUST int ckpt_provider_file(int fd, uint64_t off, uint64_t bytes,
 					  struct ckpt_provider *out,
 					  struct ckpt_err *err);
+
+/**
+ * @bytes bytes at @data, an address of the device of @mem, contiguous.
+ *
+ * @stream orders the copies after the producer's work: they start when all that
+ * @stream has been given before this call is done. What it is, the kind says
+ * (CUDA: a cudaStream_t; for the default stream cudaStreamLegacy or
+ * cudaStreamPerThread). NULL: the caller has synchronised; for CUDA too it does
+ * not mean the default stream.
+ *
+ * Memory:      copies go through 4 MiB of the host's memory a lane, 16 lanes at
+ *              most, or straight to memory that the kind gave.
+ * Buffers:     @data is borrowed as with ckpt_provider_host(). @stream may end
+ *              after the call. The provider holds @mem.
+ * Returns:     0; CKPT_EINVAL, no address, or a kind without streams;
+ *              CKPT_EIO, the device failed; CKPT_ENOMEM. What reads of it
+ *              may fail with: ckpt/memory.h.
+ */
+CKPT_API CKPT_MUST int ckpt_provider_device(struct ckpt_memory *mem,
+					    const void *data, uint64_t bytes,
+					    void *stream,
+					    struct ckpt_provider *out,
+					    struct ckpt_err *err);
+
+/**
+ * Memory of a device with @strides, as in ckpt_provider_strided(); @mem and
+ * @stream as in ckpt_provider_device(). Copied in the order of the device's
+ * memory and put in C order on the host. Bytes in small gaps between elements
+ * may be read, too.
+ */
+CKPT_API CKPT_MUST int
+ckpt_provider_device_strided(struct ckpt_memory *mem, const void *data,
+			     enum ckpt_dtype dtype,
+			     const struct ckpt_shape *shape,
+			     const int64_t *strides, void *stream,
+			     struct ckpt_provider *out, struct ckpt_err *err);
 
 /** End a provider that was never handed to a save. */
 CKPT_API void ckpt_provider_release(struct ckpt_provider *provider);
