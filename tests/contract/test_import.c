@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "verbs/store.h"
+
 /* Refused though the library takes them; the reasons are in
  * tests/unit/foreign/test_st_verdicts.c. */
 static const char *const stricter[] = {
@@ -379,60 +381,32 @@ static void other_sources_are_refused_at_once(void **state)
 
 /* ---- a file that changes meanwhile ---- */
 
-/* A provider that holds its save, and by that all later ones of the writer,
- * until it is let go. */
+/* An operating system whose reads of 64 bytes, the payload below, wait until
+ * they are let go. */
 struct gate {
+	struct ckb_sys sys;      /* first: the callback finds the rest */
 	pthread_mutex_t lock;
-	pthread_cond_t opened;
-	bool open;
+	pthread_cond_t changed;
+	bool waiting, open;
 };
 
-static int gate_read(void *ctx, uint64_t off, void *dst, size_t len,
-		     struct ckpt_err *err)
+static ssize_t gate_pread(const struct ckb_sys *sys, int fd, void *dst,
+			  size_t len, uint64_t off)
 {
-	struct gate *g = ctx;
+	struct gate *g = (struct gate *)(uintptr_t)sys;
+	const struct ckb_sys *os = ckb_sys_real();
 
-	(void)off;
-	(void)err;
 	pthread_mutex_lock(&g->lock);
-	while (!g->open)
-		pthread_cond_wait(&g->opened, &g->lock);
+	g->waiting = g->waiting || len == 64;
+	pthread_cond_broadcast(&g->changed);
+	while (len == 64 && !g->open)
+		pthread_cond_wait(&g->changed, &g->lock);
 	pthread_mutex_unlock(&g->lock);
-	memset(dst, 0, len);
-	return 0;
-}
-
-static const struct ckpt_provider_ops gate_ops = {
-	.size = sizeof(gate_ops),
-	.read = gate_read,
-};
-
-static struct ckpt_save *start_gated(struct fix *f, struct gate *g,
-				     const char *name)
-{
-	const struct ckpt_save_desc desc = { .size = sizeof(desc),
-					     .name = name };
-	const struct ckpt_item_desc item = { .size = sizeof(item),
-					     .name = "model",
-					     .kind = CKPT_ITEM_TENSORS };
-	const struct ckpt_tensor_desc tensor = {
-		.size = sizeof(tensor), .name = "t", .name_len = 1,
-		.dtype = CKPT_U8, .shape = { 1, { 4 } },
-	};
-	struct ckpt_provider provider = { &gate_ops, g };
-	struct ckpt_save *save;
-	struct ckpt_err err = { 0 };
-	uint32_t n;
-
-	assert_ok(ckpt_save_begin(f->writer, &desc, &save, &err));
-	assert_ok(ckpt_save_item(save, &item, &n, &err));
-	assert_ok(ckpt_save_tensor(save, n, &tensor, &provider, &err));
-	assert_ok(ckpt_save_start(save, &err));
-	return save;
+	return os->pread(os, fd, dst, len, off);
 }
 
 struct job {
-	struct fix *f;
+	struct ckpt_writer *writer;
 	const char *path, *name;
 	int rc;
 	struct ckpt_err err;
@@ -442,7 +416,7 @@ static void *run_job(void *arg)
 {
 	struct job *j = arg;
 
-	j->rc = ckpt_import(j->f->writer, j->path, j->name, NULL,
+	j->rc = ckpt_import(j->writer, j->path, j->name, NULL,
 					NULL, &j->err);
 	return NULL;
 }
@@ -480,32 +454,35 @@ static void a_source_that_changes_is_not_published(void **state)
 		 fix_path(f, "live.safetensors"));
 
 	for (size_t i = 0; i < CKB_ARRAY_LEN(changes); i++) {
-		struct gate gate = { PTHREAD_MUTEX_INITIALIZER,
-				     PTHREAD_COND_INITIALIZER, false };
-		struct job job = { .f = f, .path = path, .name = "live/1" };
-		const struct timespec nap = { .tv_nsec = 1000000 };
-		char name[16];
-		struct ckpt_save *before;
+		struct gate gate = { *ckb_sys_real(),
+				     PTHREAD_MUTEX_INITIALIZER,
+				     PTHREAD_COND_INITIALIZER, false, false };
+		struct job job = { .path = path, .name = "live/1" };
+		struct ckpt_store *store;
 		struct ckpt_checkpoint *c;
+		struct ckpt_err err;
 		pthread_t thread;
 
-		snprintf(name, sizeof(name), "gate/%zu", i);
+		gate.sys.pread = gate_pread;
 		fix_model(path, json, payload, sizeof(payload));
-		before = start_gated(f, &gate, name);
+		assert_ok(cks_store_open_sys(&gate.sys, fix_path(f, "store"),
+					     NULL, &store, &err));
+		assert_ok(ckpt_writer_open(store, NULL, &job.writer, &err));
 		assert_int_equal(pthread_create(&thread, NULL, run_job, &job),
 				 0);
-		/* once it has begun to save it has read the header */
-		while (fix_count(f, "store/staging") < 2)
-			nanosleep(&nap, NULL);
+		/* by then it has read the header */
+		pthread_mutex_lock(&gate.lock);
+		while (!gate.waiting)
+			pthread_cond_wait(&gate.changed, &gate.lock);
+		pthread_mutex_unlock(&gate.lock);
 		change_file(path, changes[i]);
 		pthread_mutex_lock(&gate.lock);
 		gate.open = true;
-		pthread_cond_broadcast(&gate.opened);
+		pthread_cond_broadcast(&gate.changed);
 		pthread_mutex_unlock(&gate.lock);
 		pthread_join(thread, NULL);
-		assert_int_equal(ckpt_save_wait(before, CKPT_DURABLE, NULL),
-				 0);
-		ckpt_save_free(before);
+		ckpt_writer_close(job.writer);
+		ckpt_store_close(store);
 		if (changes[i] == NOTHING) {
 			assert_int_equal(job.rc, 0);
 			assert_int_equal(remove(fix_path(

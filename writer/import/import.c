@@ -24,6 +24,7 @@
 #include <time.h>
 
 #include "base/text.h"
+#include "save.h"
 
 #define PROGRESS_NS 200000000L /* five times a second */
 #define BASE_NAME_MAX 200u
@@ -307,7 +308,7 @@ int ckpt_import(struct ckpt_writer *writer, const char *path,
 	struct ckw_import im = {
 		.writer = writer, .path = path, .name = name,
 		.opts = opts ? opts : &none,
-		.inputs.sys = ckb_sys_real(),
+		.inputs.sys = cks_store_sys(writer->store),
 	};
 	int rc;
 
