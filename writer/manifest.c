@@ -65,9 +65,8 @@ int ckw_order(struct ckpt_save *s, struct ckpt_err *err)
 	return 0;
 }
 
-/* The manifest's number of @pack; a new one gets the next. */
-static int pack_number(struct ckpt_save *s, const uint8_t pack[16],
-		       uint32_t *out, struct ckpt_err *err)
+int ckw_pack_number(struct ckpt_save *s, const uint8_t pack[16],
+		    uint32_t *out, struct ckpt_err *err)
 {
 	for (size_t i = s->pack_count; i-- > 0;)
 		if (memcmp(s->packs[i], pack, CKPT_UUID_BYTES) == 0) {
@@ -92,7 +91,7 @@ static int add_entry(struct ckpt_save *s, struct ckw_tensor *t,
 	if (!to)
 		return ckb_err_nomem(err);
 	CKB_INVARIANT(cks_find_chunk(s->find, c->digest, c->raw_len, &place));
-	int rc = pack_number(s, place.pack, &e.pack, err);
+	int rc = ckw_pack_number(s, place.pack, &e.pack, err);
 
 	memcpy(e.digest, c->digest, sizeof(e.digest));
 	e.off = place.off;

@@ -71,13 +71,21 @@ static bool is_full(const struct ckpt_save *s, struct ckw_pack *p)
 static int new_pack(struct ckpt_save *s, struct ckpt_err *err)
 {
 	struct ckw_pack *p = calloc(1, sizeof(*p));
+	uint32_t number;
 	int rc = p ? cks_stage_pack(s->stage, ckw_direct(s), &p->w, err)
 		   : ckb_err_nomem(err);
 
-	if (rc < 0)
-		free(p);
-	else
+	/* numbered as they are begun: the copy is in the last */
+	if (rc == 0)
+		rc = ckw_pack_number(s, ckc_pack_writer_uuid(p->w), &number,
+				     err);
+	if (rc == 0) {
 		s->pack = p;
+		return 0;
+	}
+	if (p)
+		ckc_pack_writer_close(p->w);
+	free(p);
 	return rc;
 }
 

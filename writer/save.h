@@ -173,6 +173,9 @@ void ckw_box(const struct ckw_tensor *t, const struct ckt_grid *grid,
 
 /* Sort the tensors by item; aliases follow. */
 CKB_MUST int ckw_order(struct ckpt_save *s, struct ckpt_err *err);
+/* The manifest's number of @pack; a new one gets the next. */
+CKB_MUST int ckw_pack_number(struct ckpt_save *s, const uint8_t pack[16],
+			     uint32_t *out, struct ckpt_err *err);
 /* All of it, when every chunk has its place. */
 CKB_MUST int ckw_manifest(struct ckpt_save *s, struct ckb_buf *out,
 			  uint64_t *out_seq, struct ckpt_err *err);
