@@ -71,6 +71,7 @@ struct ckw_worker {
 	pthread_t thread;
 	struct ckc_codec *raw, *codec; /* codec NULL: raw only */
 	uint8_t *head;                /* CKC_HEAD_BYTES, aligned */
+	uint8_t *cell;                /* CKB_CELL_BYTES, with a codec */
 	uint8_t *window;              /* CKW_WINDOW_BYTES, when first needed */
 };
 

@@ -416,7 +416,9 @@ static int start_worker(struct ckw_pool *pool, struct ckw_worker *k,
 	if (rc == 0 && w->opts.codec != CKPT_CODEC_RAW)
 		rc = ckw_codec(w, &k->codec, err);
 	k->head = aligned_alloc(CKB_PAYLOAD_ALIGN, CKC_HEAD_BYTES);
-	if (rc == 0 && !k->head)
+	if (rc == 0 && k->codec)
+		k->cell = malloc(CKB_CELL_BYTES);
+	if (rc == 0 && (!k->head || (k->codec && !k->cell)))
 		rc = ckb_err_nomem(err);
 	if (rc < 0)
 		return rc;
@@ -429,6 +431,7 @@ static void worker_fini(struct ckw_worker *k)
 	ckc_codec_free(k->raw);
 	ckc_codec_free(k->codec);
 	free(k->head);
+	free(k->cell);
 	free(k->window);
 }
 

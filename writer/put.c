@@ -151,9 +151,10 @@ static int write_chunk(struct ckw_worker *k, struct ckpt_save *s,
 	struct ckc_codec *codec = codec_for(k, s);
 	struct ckc_place at;
 	const uint8_t *payload;
+	bool raw = codec == k->raw;
 	int rc = ckc_record_code(codec, c->digest, data, c->raw_len,
-				 codec == k->raw ? NULL : data, &r, &payload,
-				 err);
+				 raw ? NULL : data, raw ? NULL : k->cell, &r,
+				 &payload, err);
 
 	if (rc < 0)
 		return rc;

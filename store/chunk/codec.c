@@ -18,7 +18,6 @@
 struct ckc_codec {
 	enum ckf_codec codec;
 	ZSTD_CCtx *zstd;
-	uint8_t cell[CKB_CELL_BYTES]; /* the caller's */
 };
 
 int ckc_codec_new(enum ckf_codec codec, int level, struct ckc_codec **out,
@@ -56,11 +55,6 @@ void ckc_codec_free(struct ckc_codec *c)
 	if (c)
 		ZSTD_freeCCtx(c->zstd);
 	free(c);
-}
-
-uint8_t *ckc_codec_scratch(struct ckc_codec *c)
-{
-	return c->cell;
 }
 
 uint16_t ckc_codec_kind(const struct ckc_codec *c)

@@ -11,8 +11,6 @@ CKB_MUST int ckc_codec_new(enum ckf_codec codec, int level,
 void ckc_codec_free(struct ckc_codec *c);
 uint16_t ckc_codec_kind(const struct ckc_codec *c); /* enum ckf_codec */
 
-uint8_t *ckc_codec_scratch(struct ckc_codec *c); /* CKB_CELL_BYTES to use */
-
 /* Encode one cell of @len <= CKB_CELL_BYTES into @dst (CKB_CELL_BYTES). A
  * cell that does not shrink is kept raw. Fills *@cell, checksum included;
  * *@out_data is @dst, or @raw when the cell is raw (no copy). */

@@ -31,12 +31,13 @@ CKB_MUST int ckc_pack_create(const struct ckb_sys *sys, int dirfd,
 			     struct ckpt_err *err);
 
 /* Code @len bytes at @raw whose SHA-256 is @digest into @to (@len bytes; may be
- * @raw itself; NULL with a raw codec). Fills *@r, whose cells have room, but
+ * @raw itself) by way of @cell (CKB_CELL_BYTES; both NULL with a raw codec).
+ * Fills *@r, whose cells have room, but
  * for its kind. *@out_data: the payload, @to or @raw. */
 CKB_MUST int ckc_record_code(struct ckc_codec *codec, const uint8_t digest[32],
 			     const void *raw, size_t len, uint8_t *to,
-			     struct ckf_record *r, const uint8_t **out_data,
-			     struct ckpt_err *err);
+			     uint8_t *cell, struct ckf_record *r,
+			     const uint8_t **out_data, struct ckpt_err *err);
 
 /* Write a coded record. Any thread, many at once. @head: CKC_HEAD_BYTES of the
  * caller's, aligned to CKB_PAYLOAD_ALIGN; a payload that large records have

@@ -39,7 +39,7 @@ struct ckc_pack_writer {
 	uint64_t align;          /* of writes: the block, or 1 */
 	uint8_t uuid[CKPT_UUID_BYTES];
 	char *path;
-	uint8_t *coded;          /* of ckc_pack_append() */
+	uint8_t *coded;          /* of ckc_pack_append(); a cell behind */
 	struct ckf_cell *cells;  /* likewise */
 	uint32_t cell_cap;
 	size_t coded_cap;
@@ -243,11 +243,10 @@ const uint8_t *ckc_pack_writer_uuid(const struct ckc_pack_writer *w)
 /* ---- coding ---- */
 
 int ckc_record_code(struct ckc_codec *codec, const uint8_t digest[32],
-		    const void *raw, size_t len, uint8_t *to,
+		    const void *raw, size_t len, uint8_t *to, uint8_t *cell,
 		    struct ckf_record *r, const uint8_t **out_data,
 		    struct ckpt_err *err)
 {
-	uint8_t *cell = to ? ckc_codec_scratch(codec) : NULL;
 	const uint8_t *from = raw;
 	bool shrank = false;
 	size_t at = 0;
@@ -425,19 +424,20 @@ int ckc_pack_append(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 		w->cells = malloc(n * sizeof(*w->cells));
 		w->cell_cap = w->cells ? n : 0;
 	}
-	if (ckc_codec_kind(codec) != CKF_CODEC_RAW && len > w->coded_cap) {
+	bool coded = ckc_codec_kind(codec) != CKF_CODEC_RAW;
+
+	if (coded && len > w->coded_cap) {
 		free(w->coded);
-		w->coded = malloc(len);
+		w->coded = malloc(len + CKB_CELL_BYTES);
 		w->coded_cap = w->coded ? len : 0;
-		if (!w->coded)
-			return ckb_err_nomem(err);
 	}
-	if (w->cell_cap == 0)
+	if (w->cell_cap == 0 || (coded && w->coded_cap == 0))
 		return ckb_err_nomem(err);
 	r.cells = w->cells;
 	rc = ckc_record_code(codec, digest, raw, len,
-			     ckc_codec_kind(codec) == CKF_CODEC_RAW
-				     ? NULL : w->coded, &r, &data, err);
+			     coded ? w->coded : NULL,
+			     coded ? w->coded + w->coded_cap : NULL, &r,
+			     &data, err);
 	return rc == 0 ? ckc_pack_put(w, kind, &r, data, NULL, out, err) : rc;
 }
 

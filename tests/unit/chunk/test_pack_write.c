@@ -135,12 +135,13 @@ static int put(struct ckc_pack_writer *w, struct ckc_codec *codec,
 	struct ckf_cell cells[CKB_CHUNK_CELL_MAX];
 	struct ckf_record r = { .cells = cells };
 	struct ckpt_err err = { 0 };
+	static uint8_t cell[CKB_CELL_BYTES];
 	const uint8_t *payload;
 	uint8_t digest[32];
 
 	ckc_sha256(data, len, digest);
 	int rc = ckc_record_code(codec, digest, data, len,
-				 again, &r, &payload, &err);
+				 again, cell, &r, &payload, &err);
 
 	return rc < 0 ? rc : ckc_pack_put(w, CKF_RECORD_CHUNK, &r, payload,
 					  head, out, &err);
