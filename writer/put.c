@@ -143,8 +143,9 @@ static struct ckc_codec *codec_for(struct ckw_worker *k,
 }
 
 static int write_chunk(struct ckw_worker *k, struct ckpt_save *s,
-		       struct ckw_pack *pack, const struct ckw_chunk *c,
-		       uint8_t *data, struct ckpt_err *err)
+		       struct ckw_pack *pack, const struct ckw_tensor *t,
+		       const struct ckw_chunk *c, uint8_t *data,
+		       struct ckpt_err *err)
 {
 	struct ckf_cell cells[CKB_CHUNK_CELL_MAX];
 	struct ckf_record r = { .cells = cells };
@@ -152,6 +153,8 @@ static int write_chunk(struct ckw_worker *k, struct ckpt_save *s,
 	struct ckc_place at;
 	const uint8_t *payload;
 	bool raw = codec == k->raw;
+
+	ckc_codec_dtype(codec, t->dtype);
 	int rc = ckc_record_code(codec, c->digest, data, c->raw_len,
 				 raw ? NULL : data, raw ? NULL : k->cell, &r,
 				 &payload, err);
@@ -220,7 +223,7 @@ int ckw_put(struct ckw_worker *k, struct ckpt_save *s,
 	if (!pack)
 		return rc;
 	if (rc == 0)
-		rc = write_chunk(k, s, pack, c, data, err);
+		rc = write_chunk(k, s, pack, t, c, data, err);
 	int last = pack_put(s, pack, rc == 0 ? err : NULL);
 
 	return rc < 0 ? rc : last;

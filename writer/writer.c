@@ -24,7 +24,7 @@ static int check_opts(const struct ckpt_writer_opts *o, struct ckpt_err *err)
 		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.size is "
 			       "%zu, not %zu", o->size, sizeof(*o));
 	if (o->codec != CKPT_CODEC_RAW && o->codec != CKPT_CODEC_ZSTD &&
-	    o->codec != CKPT_CODEC_AUTO)
+	    o->codec != CKPT_CODEC_PLANES && o->codec != CKPT_CODEC_AUTO)
 		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.codec is "
 			       "%d, which is none", (int)o->codec);
 	if (o->nice < 0 || o->nice > 19)
@@ -45,9 +45,12 @@ static int check_opts(const struct ckpt_writer_opts *o, struct ckpt_err *err)
 int ckw_codec(const struct ckpt_writer *w, struct ckc_codec **out,
 	      struct ckpt_err *err)
 {
-	return ckc_codec_new(w->opts.codec == CKPT_CODEC_ZSTD ? CKF_CODEC_ZSTD
-							      : CKF_CODEC_RAW,
-			     w->opts.zstd_level, out, err);
+	enum ckf_codec codec =
+		w->opts.codec == CKPT_CODEC_ZSTD     ? CKF_CODEC_ZSTD
+		: w->opts.codec == CKPT_CODEC_PLANES ? CKF_CODEC_PLANES
+						     : CKF_CODEC_RAW;
+
+	return ckc_codec_new(codec, w->opts.zstd_level, out, err);
 }
 
 /* Those that this process may use. */

@@ -226,6 +226,42 @@ def unzstd(data, want):
         raise Damage(f"zstd: {e}")
 
 
+# ---- byte planes ----
+
+def plane(mode, data, n):
+    if mode == 1:
+        data = unzstd(data, n)
+    elif mode == 2:
+        need(len(data) == 1, "a plane of equal bytes")
+        data = data * n
+    else:
+        need(mode == 0, f"mode {mode} of a plane")
+    need(len(data) == n, "length of a plane")
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+def join_planes(data, want):
+    """The @want raw bytes of a cell of coding 2."""
+    width = data[0]
+    at = 4 + 4 * width
+    need(width in (1, 2, 4, 8) and len(data) >= at and want % width == 0 and
+         data[1] <= (width > 1) and data[2:4] == bytes(2), "header of planes")
+    n = want // width
+    out = np.empty((n, width), dtype=np.uint8)
+    for k in range(width):
+        entry = u32(data, 4 + 4 * k)
+        end = at + entry % (1 << 24)
+        need(end <= len(data), f"plane {k} is cut short")
+        out[:, k] = plane(entry >> 24, data[at:end], n)
+        at = end
+    need(at == len(data), "bytes behind planes")
+    if data[1]:
+        bits = 8 * width
+        v = out.view(f"<u{width}")
+        v[:] = v >> v.dtype.type(1) | v << v.dtype.type(bits - 1)
+    return out.tobytes()
+
+
 # ---- packs ----
 
 def uuid_text(b):
@@ -287,7 +323,7 @@ class Pack:
         need(u64(b, head_len - 8) == xxh3(b[:-8]), f"{where}: header")
         (kind, codec, _, incompat, alg, digest_len, count, raw_len,
          stored_len) = struct.unpack_from("<HHIIHHIQQ", b, 12)
-        known(incompat == 0 and codec <= 1 and alg == 1,
+        known(incompat == 0 and codec <= 2 and alg == 1,
               f"{where}: incompat flags, codec or digest")
         need(kind in (1, 2) and digest_len == 32, f"{where}: kind or digest")
         need(0 < raw_len <= (CHUNK_MAX if kind == 1 else RAW_MAX),
@@ -297,9 +333,12 @@ class Pack:
         cells = list(struct.iter_unpack("<IIQ", b[80:80 + 16 * count]))
         for i, (n, coding, _) in enumerate(cells):
             raw = min(CELL, raw_len - i * CELL)
-            known(coding <= 1, f"{where}: coding of cell {i}")
-            need(n == raw if coding == 0 else codec == 1 and 0 < n < raw,
+            known(coding <= 3, f"{where}: coding of cell {i}")
+            need(n == raw if coding == 0 else
+                 n == 0 and raw >= 8 if coding == 3 else 0 < n < raw,
                  f"{where}: length of cell {i}")
+            need(coding == 0 or codec == 2 or coding == codec,
+                 f"{where}: coding of cell {i}")
         need(sum(c[0] for c in cells) == stored_len,
              f"{where}: stored length")
         need(off + head_len + stored_len <= self.size,
@@ -322,13 +361,17 @@ class Pack:
         where = f"{self.name} offset {record.off}, cell {i}"
         n, coding, check = record.cells[i]
         want = min(CELL, record.raw_len - i * CELL)
+        if coding == 3:
+            return (check.to_bytes(8, "little") * (want // 8 + 1))[:want]
         data = self.read(at, n)
         need(xxh3(data) == check, f"{where}: checksum")
-        if coding == 1:
-            try:
+        try:
+            if coding == 1:
                 data = unzstd(data, want)
-            except Damage as e:
-                raise Damage(f"{where}: {e}")
+            elif coding == 2:
+                data = join_planes(data, want)
+        except Damage as e:
+            raise Damage(f"{where}: {e}")
         need(len(data) == want, f"{where}: raw length")
         return data
 
@@ -640,8 +683,8 @@ class Checkpoint:
                  (shard == WHOLE or shard < len(t.shards)), where)
             need(not out or (out[-1].tile, out[-1].shard) < (tile, shard),
                  f"{where}: order")
-            need(0 < raw_len <= CHUNK_MAX and 0 < stored_len <= raw_len,
-                 f"{where}: lengths")
+            need(0 < raw_len <= CHUNK_MAX and stored_len <= raw_len and
+                 (stored_len > 0 or codec >= 2), f"{where}: lengths")
             e = Entry(tile, shard, pack, off, stored_len, raw_len, head_len,
                       codec, digest)
             need(product(self.box(t, e)[1]) * t.grid.item == raw_len,

@@ -107,6 +107,23 @@ static void note_dtype(struct import *m, struct ckpt_store *store,
 		on_note(m, text);
 }
 
+static bool parse_codec(const char *text, enum ckpt_codec *out)
+{
+	static const struct {
+		const char *name;
+		enum ckpt_codec codec;
+	} codecs[] = { { "raw", CKPT_CODEC_RAW }, { "zstd", CKPT_CODEC_ZSTD },
+		       { "planes", CKPT_CODEC_PLANES },
+		       { "auto", CKPT_CODEC_AUTO } };
+
+	for (size_t i = 0; i < CKB_ARRAY_LEN(codecs); i++)
+		if (strcmp(text, codecs[i].name) == 0) {
+			*out = codecs[i].codec;
+			return true;
+		}
+	return false;
+}
+
 /* getopt's options into @m. 0, or an exit code. */
 static int parse(struct cli *cli, int argc, char **argv,
 		 struct import *m)
@@ -140,15 +157,10 @@ static int parse(struct cli *cli, int argc, char **argv,
 			m->opts.metadata = optarg;
 			break;
 		case 'c':
-			if (strcmp(optarg, "raw") == 0)
-				m->writer.codec = CKPT_CODEC_RAW;
-			else if (strcmp(optarg, "zstd") == 0)
-				m->writer.codec = CKPT_CODEC_ZSTD;
-			else if (strcmp(optarg, "auto") == 0)
-				m->writer.codec = CKPT_CODEC_AUTO;
-			else
-				return cli_usage(cli, "--codec is raw, zstd or "
-						 "auto, not '%s'", optarg);
+			if (!parse_codec(optarg, &m->writer.codec))
+				return cli_usage(cli, "--codec is raw, zstd, "
+						 "planes or auto, not '%s'",
+						 optarg);
 			break;
 		case 'd':
 			if (ckpt_dtype_parse(optarg, &m->opts.void_dtype) < 0)
@@ -250,8 +262,8 @@ const struct cli_command cli_import = {
 		"hold, such as F8_E4M3\n"
 		"      --no-index   every *.safetensors at a folder's top is a "
 		"shard\n"
-		"      --codec C    how chunks are stored: raw, zstd or auto "
-		"(auto)\n"
+		"      --codec C    how chunks are stored: raw, zstd, planes "
+		"or auto\n"
 		"      --replace    a checkpoint of this name may be "
 		"replaced\n",
 	.run = run_import,

@@ -165,8 +165,10 @@ int ckc_pack_cell(struct ckc_pack *p, uint64_t off, uint32_t head_len,
 			       raw_len);
 	for (uint32_t i = 0; i < index; i++)
 		at += rec->cells[i].stored_len;
-	int rc = ckc_pack_read(p, at, to, cell->stored_len, err);
+	int rc = 0;
 
+	if (cell->coding != CKF_CELL_CONSTANT) /* that is all in the header */
+		rc = ckc_pack_read(p, at, to, cell->stored_len, err);
 	if (rc == 0)
 		rc = ckc_cell_decode(cell, to, dst, raw_len, err);
 	if (rc == CKPT_ECORRUPT)
@@ -203,7 +205,7 @@ static bool entry_ok(const struct ckf_trailer_entry *e, uint64_t table_off)
 
 	return e->off >= CKF_PACK_HEADER_BYTES && e->off % 8 == 0 &&
 	       e->raw_len > 0 && e->raw_len <= CKB_RECORD_RAW_MAX &&
-	       e->stored_len > 0 && e->stored_len <= e->raw_len &&
+	       ckf_stored_len_ok(e->codec, e->stored_len, e->raw_len) &&
 	       e->head_len >= ckf_record_head_bytes(
 				      ckf_cell_count(e->raw_len)) &&
 	       e->head_len <= CKB_RECORD_HEAD_MAX &&

@@ -44,7 +44,7 @@ int ckf_chunk_entry_decode(const uint8_t *in, struct ckf_chunk_entry *out,
 	memcpy(e.digest, in + 48, CKPT_DIGEST_BYTES);
 	if (ckb_get_u16(in + 42) != 0 || ckb_get_u32(in + 44) != 0 ||
 	    e.raw_len == 0 || e.raw_len > CKB_TILE_MAX_BYTES ||
-	    e.stored_len == 0 || e.stored_len > e.raw_len ||
+	    !ckf_stored_len_ok(e.codec, e.stored_len, e.raw_len) ||
 	    e.head_len < ckf_record_head_bytes(ckf_cell_count(e.raw_len)) ||
 	    e.head_len > CKB_RECORD_HEAD_MAX || e.head_len % 8 != 0 ||
 	    e.off < CKF_PACK_HEADER_BYTES || e.off > CKB_PACK_MAX_BYTES ||

@@ -97,6 +97,12 @@ uint32_t ckf_cell_raw_len(uint64_t raw_len, uint32_t index)
 				     CKB_CELL_BYTES);
 }
 
+bool ckf_stored_len_ok(uint16_t codec, uint64_t stored_len, uint64_t raw_len)
+{
+	return stored_len <= raw_len &&
+	       (stored_len > 0 || codec >= CKF_CODEC_PLANES);
+}
+
 void ckf_record_encode(const struct ckf_record *r, uint8_t *out)
 {
 	uint32_t len = ckf_record_head_bytes(r->cell_count);
@@ -142,6 +148,24 @@ int ckf_record_peek(const uint8_t *bytes, size_t len, uint32_t *out_head_len,
 	return 0;
 }
 
+/* Can cell @c of a record of that codec, of @raw bytes, be? */
+static bool cell_ok(const struct ckf_cell *c, uint16_t codec, uint32_t raw)
+{
+	switch (c->coding) {
+	case CKF_CELL_RAW:
+		return c->stored_len == raw;
+	case CKF_CELL_ZSTD:
+		return codec != CKF_CODEC_RAW && c->stored_len > 0 &&
+		       c->stored_len < raw;
+	case CKF_CELL_PLANES:
+		return codec == CKF_CODEC_PLANES && c->stored_len > 0 &&
+		       c->stored_len < raw;
+	default:
+		return codec == CKF_CODEC_PLANES && c->stored_len == 0 &&
+		       raw >= 8;
+	}
+}
+
 static int cells_decode(const uint8_t *bytes, struct ckf_record *r,
 			struct ckpt_err *err)
 {
@@ -156,17 +180,15 @@ static int cells_decode(const uint8_t *bytes, struct ckf_record *r,
 		c->coding = ckb_get_u32(p + 4);
 		c->xxh3 = ckb_get_u64(p + 8);
 		sum += c->stored_len;
-		if (c->coding > CKF_CELL_ZSTD)
+		if (c->coding > CKF_CELL_CONSTANT)
 			return ckb_err(err, CKPT_EVERSION, "cell %u is coded "
 				       "in a way (%u) this ckptfs does not "
 				       "know", i, c->coding);
-		if (c->stored_len > raw || c->stored_len == 0 ||
-		    (c->coding == CKF_CELL_RAW && c->stored_len != raw) ||
-		    (c->coding == CKF_CELL_ZSTD && c->stored_len == raw) ||
-		    (r->codec == CKF_CODEC_RAW && c->coding != CKF_CELL_RAW))
+		if (!cell_ok(c, r->codec, raw))
 			return ckb_err(err, CKPT_ECORRUPT, "cell %u of the "
-				       "record cannot have %u stored bytes", i,
-				       c->stored_len);
+				       "record cannot have %u stored bytes, "
+				       "coding %u", i, c->stored_len,
+				       c->coding);
 	}
 	if (sum != r->stored_len)
 		return ckb_err(err, CKPT_ECORRUPT, "the cells add up to %"
@@ -220,7 +242,7 @@ int ckf_record_decode(const uint8_t *bytes, size_t len,
 	};
 
 	memcpy(r.digest, bytes + 48, CKPT_DIGEST_BYTES);
-	if (r.incompat != 0 || r.codec > CKF_CODEC_ZSTD ||
+	if (r.incompat != 0 || r.codec > CKF_CODEC_PLANES ||
 	    ckb_get_u16(bytes + 24) != CKF_DIGEST_SHA256)
 		return ckb_err(err, CKPT_EVERSION, "the record was written by "
 			       "a newer ckptfs (features 0x%x, codec %u)",

@@ -28,19 +28,29 @@ CKB_MUST int ckf_pack_header_decode(const uint8_t *bytes, size_t len,
 
 /* ---- record header ---- */
 enum ckf_record_kind { CKF_RECORD_CHUNK = 1, CKF_RECORD_MANIFEST = 2 };
-enum ckf_codec { CKF_CODEC_RAW = 0, CKF_CODEC_ZSTD = 1 };
-enum ckf_cell_coding { CKF_CELL_RAW = 0, CKF_CELL_ZSTD = 1 };
+enum ckf_codec {
+	CKF_CODEC_RAW = 0,
+	CKF_CODEC_ZSTD = 1,
+	CKF_CODEC_PLANES = 2,
+};
+enum ckf_cell_coding {
+	CKF_CELL_RAW = 0,
+	CKF_CELL_ZSTD = 1,
+	CKF_CELL_PLANES = 2,   /* as chunk/planes.c says */
+	CKF_CELL_CONSTANT = 3, /* nothing stored: xxh3 is what repeats */
+};
 #define CKF_DIGEST_SHA256 1u
 
 struct ckf_cell {
 	uint32_t stored_len; /* <= its raw length */
 	uint32_t coding;     /* enum ckf_cell_coding */
-	uint64_t xxh3;       /* of the stored bytes */
+	uint64_t xxh3;       /* of the stored bytes; of a constant cell the 8
+				bytes that repeat, the first one lowest */
 };
 
 struct ckf_record {
 	uint16_t kind;
-	uint16_t codec;      /* RAW: every cell is raw */
+	uint16_t codec;      /* RAW: every cell is raw. ZSTD: or zstd */
 	uint32_t compat, incompat;
 	uint64_t raw_len;
 	uint64_t stored_len; /* sum over cells */
@@ -56,6 +66,11 @@ uint32_t ckf_record_head_bytes(uint32_t cell_count);
 uint32_t ckf_cell_count(uint64_t raw_len);
 /* Raw bytes of cell @index. */
 uint32_t ckf_cell_raw_len(uint64_t raw_len, uint32_t index);
+
+/* Can a record of that codec store @stored_len bytes for @raw_len? Nothing at
+ * all only where cells may be constant; of a codec this build does not know
+ * it says no more than that. */
+bool ckf_stored_len_ok(uint16_t codec, uint64_t stored_len, uint64_t raw_len);
 
 /* @out: ckf_record_head_bytes(r->cell_count) bytes. */
 void ckf_record_encode(const struct ckf_record *r, uint8_t *out);

@@ -240,7 +240,8 @@ static int decode(struct ckpt_store *s, const struct cks_cell *head,
 	struct ckc_pack *pack = NULL;
 	int rc = cks_pack_get(s, chunk->pack, &pack, err);
 
-	if (rc == 0 && r->cells[index].coding != CKF_CELL_RAW) {
+	if (rc == 0 && r->cells[index].coding != CKF_CELL_RAW &&
+	    r->cells[index].coding != CKF_CELL_CONSTANT) {
 		scratch = malloc(CKB_CELL_BYTES);
 		rc = scratch ? 0 : ckb_err_nomem(err);
 	}

@@ -5,6 +5,8 @@
  * Run once when the format gains something, never to "refresh" an old store.
  * Byte i of tensor number n is (i / 16 * 2654435761 + n * 97) >> 24 mod 256, in
  * 32-bit arithmetic on i / 16, so test_golden.py can say what must be there.
+ *
+ * store-1: zstd/1 and again/2. store-2 has planes/3 too: noise(), by planes.
  */
 #include <ckpt/writer.h>
 
@@ -68,6 +70,106 @@ static void sharded(struct ckpt_save *s, uint32_t item)
 	ok(ckpt_save_tensor(s, item, &d, &p, &err));
 }
 
+/* 64 bits for (i, n): SplitMix64's mixing of i + n * 2^32. */
+static uint64_t mixed(uint64_t i, uint64_t n)
+{
+	uint64_t z = (i + (n << 32)) * 0x9e3779b97f4a7c15u;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+	return z ^ z >> 31;
+}
+
+/* Element i of tensor number n: low bits of mixed(i, n), an exponent of
+ * @exponent_bits bits from half its range down, each half as frequent as the
+ * one before, and a sign. */
+static struct ckpt_provider noise(uint64_t count, uint32_t bits,
+				  uint32_t exponent_bits)
+{
+	uint32_t mantissa = bits - 1 - exponent_bits, bytes = bits / 8;
+	uint64_t middle = (1u << (exponent_bits - 1)) - 1;
+	uint8_t *data = malloc(count * bytes);
+	struct ckpt_provider p;
+
+	for (uint64_t i = 0; i < count; i++) {
+		uint64_t m = mixed(i, number), step = 0;
+
+		while (step < middle && step < 64 && m >> (63 - step) & 1)
+			step++;
+		uint64_t v = (m & 1) << (bits - 1) |
+			     (middle - step) << mantissa |
+			     (m >> 1 & ((UINT64_C(1) << mantissa) - 1));
+
+		for (uint32_t k = 0; k < bytes; k++)
+			data[i * bytes + k] = (uint8_t)(v >> 8 * k);
+	}
+	number++;
+	ok(ckpt_provider_bytes(data, count * bytes, &p, &err));
+	free(data);
+	return p;
+}
+
+/* Element i is @base + i * @step. */
+static struct ckpt_provider ramp(uint64_t count, uint32_t bytes, uint64_t base,
+				 uint64_t step)
+{
+	uint8_t *data = malloc(count * bytes);
+	struct ckpt_provider p;
+
+	for (uint64_t i = 0; i < count; i++)
+		for (uint32_t k = 0; k < bytes; k++)
+			data[i * bytes + k] =
+				(uint8_t)((base + i * step) >> 8 * k);
+	ok(ckpt_provider_bytes(data, count * bytes, &p, &err));
+	free(data);
+	return p;
+}
+
+static void vector(struct ckpt_save *s, const char *name,
+		   enum ckpt_dtype dtype, uint64_t count,
+		   struct ckpt_provider p)
+{
+	struct ckpt_tensor_desc d = {
+		.size = sizeof(d), .name = name, .name_len = strlen(name),
+		.dtype = dtype, .shape = { .ndim = 1, .dim = { count } },
+	};
+
+	ok(ckpt_save_tensor(s, 0, &d, &p, &err));
+}
+
+static void save_planes(struct ckpt_store *store)
+{
+	struct ckpt_writer_opts wo = { .size = sizeof(wo),
+				       .codec = CKPT_CODEC_PLANES };
+	struct ckpt_save_desc sd = { .size = sizeof(sd), .name = "planes/3" };
+	struct ckpt_item_desc model = { .size = sizeof(model),
+					.name = "model",
+					.kind = CKPT_ITEM_TENSORS };
+	struct ckpt_writer *w;
+	struct ckpt_save *s;
+	uint32_t m;
+
+	number = 0;
+	ok(ckpt_writer_open(store, &wo, &w, &err));
+	ok(ckpt_save_begin(w, &sd, &s, &err));
+	ok(ckpt_save_item(s, &model, &m, &err));
+	vector(s, "bf16", CKPT_BF16, 140001, noise(140001, 16, 8));
+	vector(s, "f32", CKPT_F32, 70001, noise(70001, 32, 8));
+	vector(s, "f64", CKPT_F64, 3000, noise(3000, 64, 11));
+	vector(s, "f16", CKPT_F16, 3000, noise(3000, 16, 5));
+	vector(s, "f8", CKPT_F8_E4M3, 3000, noise(3000, 8, 4));
+	vector(s, "i64", CKPT_I64, 3000, ramp(3000, 8, 1u << 20, 3));
+	vector(s, "i32", CKPT_I32, 3000, ramp(3000, 4, 70000, 0x10000));
+	vector(s, "zeros", CKPT_F32, 262144, ramp(262144, 4, 0, 0));
+	vector(s, "ones", CKPT_BF16, 131073, ramp(131073, 2, 0x3f80, 0));
+	vector(s, "one", CKPT_F64, 1, ramp(1, 8, 0x3ff0000000000000u, 0));
+	vector(s, "short", CKPT_F32, 1, ramp(1, 4, 0x3f800000u, 0));
+	ok(ckpt_save_start(s, &err));
+	ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
+	ckpt_save_free(s);
+	ckpt_writer_close(w);
+}
+
 static void save(struct ckpt_store *store, const char *name,
 		 enum ckpt_codec codec)
 {
@@ -122,6 +224,7 @@ int main(int argc, char **argv)
 	ok(ckpt_store_open(argv[1], NULL, &store, &err));
 	save(store, "zstd/1", CKPT_CODEC_ZSTD);
 	save(store, "again/2", CKPT_CODEC_RAW);
+	save_planes(store);
 	ckpt_store_close(store);
 	return 0;
 }

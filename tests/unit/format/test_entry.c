@@ -59,6 +59,14 @@ static void impossible_entries_are_refused(void **state)
 		assert_int_equal(ckf_chunk_entry_decode(b, &out, NULL),
 				 CKPT_ECORRUPT);
 	}
+	/* nothing stored: where cells may be constant */
+	ckf_chunk_entry_encode(&entry, b);
+	ckb_put_u64(b + 24, 0);
+	for (uint16_t codec = 0; codec < 4; codec++) {
+		ckb_put_u16(b + 40, codec);
+		assert_int_equal(ckf_chunk_entry_decode(b, &out, NULL),
+				 codec < 2 ? CKPT_ECORRUPT : 0);
+	}
 }
 
 static void layouts_have_the_formats_bytes(void **state)

@@ -158,7 +158,10 @@ static void lies_with_a_good_checksum_are_refused(void **state)
 		{ 96, 4, 0xffffffff, CKPT_ECORRUPT },
 		{ 96, 4, 0, CKPT_ECORRUPT },
 		{ 96, 4, CKB_CELL_BYTES, CKPT_ECORRUPT }, /* not shorter */
-		{ 100, 4, 2, CKPT_EVERSION },     /* coding */
+		{ 100, 4, 4, CKPT_EVERSION },     /* coding */
+		{ 100, 4, 2, CKPT_ECORRUPT },     /* not of codec 1 */
+		{ 100, 4, 3, CKPT_ECORRUPT },
+		{ 14, 2, 3, CKPT_EVERSION },
 		{ 8, 4, 128, CKPT_ECORRUPT },     /* header length */
 		{ 8, 4, 0xffffffff, CKPT_ECORRUPT },
 	};
@@ -192,6 +195,53 @@ static void a_zstd_cell_is_shorter_than_its_bytes(void **state)
 	r.stored_len--;
 	ckf_record_encode(&r, head);
 	assert_int_equal(decode(head, sizeof(head), &out), 0);
+}
+
+/* Cell 1 of three, and a last cell of @last bytes, of codec planes. */
+static int decode_cell(uint32_t coding, uint32_t stored_len, uint32_t last)
+{
+	struct ckf_record r = sample(), out;
+
+	r.codec = CKF_CODEC_PLANES;
+	r.raw_len = 2 * CKB_CELL_BYTES + last;
+	cells[1] = (struct ckf_cell){ stored_len, coding, 12 };
+	cells[2] = (struct ckf_cell){ 0, CKF_CELL_CONSTANT, 13 };
+	r.stored_len = CKB_CELL_BYTES + stored_len;
+	ckf_record_encode(&r, head);
+	return decode(head, sizeof(head), &out);
+}
+
+static void planes_records_may_store_nothing_of_a_cell(void **state)
+{
+	(void)state;
+	assert_int_equal(decode_cell(CKF_CELL_CONSTANT, 0, 8), 0);
+	assert_int_equal(decode_cell(CKF_CELL_PLANES, 1, 9), 0);
+	assert_int_equal(decode_cell(CKF_CELL_PLANES, CKB_CELL_BYTES - 1, 9),
+			 0);
+	assert_int_equal(decode_cell(CKF_CELL_ZSTD, 1, 8), 0);
+	assert_int_equal(decode_cell(CKF_CELL_RAW, CKB_CELL_BYTES, 8), 0);
+	/* a constant cell has 8 raw bytes at least, and none stored */
+	assert_int_equal(decode_cell(CKF_CELL_CONSTANT, 0, 7), CKPT_ECORRUPT);
+	assert_int_equal(decode_cell(CKF_CELL_CONSTANT, 1, 8), CKPT_ECORRUPT);
+	assert_int_equal(decode_cell(CKF_CELL_PLANES, 0, 8), CKPT_ECORRUPT);
+	assert_int_equal(decode_cell(CKF_CELL_PLANES, CKB_CELL_BYTES, 8),
+			 CKPT_ECORRUPT);
+	assert_int_equal(decode_cell(CKF_CELL_ZSTD, 0, 8), CKPT_ECORRUPT);
+	assert_int_equal(decode_cell(CKF_CELL_RAW, 0, 8), CKPT_ECORRUPT);
+	assert_int_equal(decode_cell(4, 0, 8), CKPT_EVERSION);
+}
+
+static void stored_lengths_follow_the_codec(void **state)
+{
+	(void)state;
+	for (uint16_t codec = 0; codec < 4; codec++) {
+		assert_true(ckf_stored_len_ok(codec, 1, 1));
+		assert_true(ckf_stored_len_ok(codec, 0, 1) == (codec >= 2));
+		assert_false(ckf_stored_len_ok(codec, 2, 1));
+	}
+	/* a record without payload: its header may be anywhere */
+	assert_int_equal(ckf_record_place(100, 104, 0), 104);
+	assert_int_equal(ckf_record_place(208, 104, 0), 208);
 }
 
 /* 2^50 and three cells' bytes have three cells, modulo 2^32. */
@@ -355,6 +405,8 @@ int main(void)
 		cmocka_unit_test(every_flip_and_cut_is_refused),
 		cmocka_unit_test(lies_with_a_good_checksum_are_refused),
 		cmocka_unit_test(a_zstd_cell_is_shorter_than_its_bytes),
+		cmocka_unit_test(planes_records_may_store_nothing_of_a_cell),
+		cmocka_unit_test(stored_lengths_follow_the_codec),
 		cmocka_unit_test(lengths_that_wrap_around_are_refused),
 		cmocka_unit_test(more_cells_than_there_is_room_for_are_refused),
 		cmocka_unit_test(unknown_extra_fields_are_skipped),

@@ -37,6 +37,7 @@ struct ckpt_save;
 enum ckpt_codec {
 	CKPT_CODEC_RAW = 0,
 	CKPT_CODEC_ZSTD = 1,
+	CKPT_CODEC_PLANES = 2, /* numbers by the bytes of their elements */
 	CKPT_CODEC_AUTO = 255, /* raw, for now the same as CKPT_CODEC_RAW */
 };
 
@@ -56,7 +57,7 @@ struct ckpt_writer_opts {
 	size_t staging_bytes; /* memory for bytes in flight, had at open and
 				 never more; 0: 128 MiB; at least 32 MiB */
 	enum ckpt_codec codec;
-	int zstd_level;       /* 0: 1 */
+	int zstd_level;       /* of ZSTD, and of PLANES for other data; 0: 1 */
 	uint64_t pack_bytes;  /* a pack is sealed past this; 0: 2 GiB */
 	uint32_t threads;     /* that compute at once; 0: as many as this
 				 process has processors, at most 16 */
