@@ -4,7 +4,7 @@
  *
  *	codec [-r ROUNDS] [-s FOLDER] [NAME...]
  *
- * Data of known kinds (NAMEs; all of them), 16 MiB each, in pieces of 1 MiB:
+ * Data of known kinds (NAMEs; all of them), 4 MiB each, in pieces of 1 MiB:
  * a piece is four cells for us and one frame of level 3 for zstd, whose context
  * is kept too. The two take turns, first one and then the other, and each
  * figure is the median of all rounds, in time of this thread alone. Ours
@@ -24,7 +24,7 @@
 
 #define PIECE (1u << 20)
 #define CELLS (PIECE / CKB_CELL_BYTES)
-#define PIECES 16u
+#define PIECES 4u
 #define BYTES ((size_t)PIECES * PIECE)
 #define ROUNDS_MAX 101
 
@@ -369,7 +369,7 @@ int main(int argc, char **argv)
 {
 	static struct bench b;
 	const char *folder = NULL;
-	size_t rounds = 7;
+	size_t rounds = 15;
 	int c;
 
 	while ((c = getopt(argc, argv, "r:s:")) != -1) {

@@ -7,12 +7,6 @@
  * bytes' checksum first (S6) and must yield exactly the raw length. Planes are
  * in planes.c, which borrows zstd from here.
  *
- * Numbers that are noise but for their exponents are zstd's worst case: its
- * match finder finds little and spoils the literals for the entropy stage. So
- * for them it is told to skip ahead and still to code literals: a parameter
- * that zstd calls experimental, tried when a codec is made; without it level 1
- * has to do.
- *
  * Threads: a codec belongs to one; decoding to any. A decoder, which is zstd's
  * context and scratch, is used by one thread at a time, and a few that nobody
  * uses are kept: atomic slots rather than a lock, so that a fork cannot leave
@@ -22,7 +16,6 @@
 
 #include <stdatomic.h>
 #include <string.h>
-#define ZSTD_STATIC_LINKING_ONLY /* names of parameters, no function */
 #include <zstd.h>
 
 #include "base/bytes.h"
@@ -34,75 +27,26 @@
 
 struct ckc_codec {
 	enum ckf_codec codec;
-	int level;
 	ZSTD_CCtx *zstd;
-	bool huffman;              /* zstd can be told to find no matches */
-	enum ckc_zstd how;         /* as its parameters are now */
 	struct ckc_plan plan;
 	struct ckc_planes *planes; /* of CKF_CODEC_PLANES */
 };
 
-/* ---- zstd, encoding ---- */
-
-static bool set(struct ckc_codec *c, ZSTD_cParameter p, int value)
-{
-	return !ZSTD_isError(ZSTD_CCtx_setParameter(c->zstd, p, value));
-}
-
-static bool set_how(struct ckc_codec *c, enum ckc_zstd how)
-{
-	bool huffman = how == CKC_ZSTD_HUFFMAN;
-
-	c->how = how;
-	return set(c, ZSTD_c_compressionLevel,
-		   huffman ? ZSTD_minCLevel() : c->level) &&
-	       set(c, ZSTD_c_literalCompressionMode,
-		   huffman ? ZSTD_ps_enable : ZSTD_ps_auto);
-}
-
-size_t ckc_zstd_encode(struct ckc_codec *c, enum ckc_zstd how,
-		       const void *raw, size_t len, void *dst, size_t room)
-{
-	if (how == CKC_ZSTD_HUFFMAN && !c->huffman)
-		how = CKC_ZSTD_MATCHES;
-	if (how != c->how)
-		(void)set_how(c, how); /* it worked when the codec was made */
-	size_t n = ZSTD_compress2(c->zstd, dst, room, raw, len);
-
-	/* "too small a room" is how zstd says it did not shrink */
-	return ZSTD_isError(n) ? 0 : n;
-}
-
-/* Does zstd do what it is told: code half-bytes in half the room? */
-static bool try_huffman(struct ckc_codec *c)
-{
-	uint8_t raw[4096], coded[sizeof(raw)];
-
-	for (uint32_t i = 0; i < sizeof(raw); i++)
-		raw[i] = (uint8_t)(i * i * 2654435761u >> 28);
-	c->huffman = set_how(c, CKC_ZSTD_HUFFMAN);
-	if (c->huffman) {
-		size_t n = ckc_zstd_encode(c, CKC_ZSTD_HUFFMAN, raw,
-					   sizeof(raw), coded, sizeof(coded));
-
-		c->huffman = n > 0 && n < sizeof(raw) * 5 / 8;
-	}
-	return set_how(c, CKC_ZSTD_MATCHES);
-}
-
 /* ---- codecs ---- */
 
-static int codec_init(struct ckc_codec *c, struct ckpt_err *err)
+static int codec_init(struct ckc_codec *c, int level, struct ckpt_err *err)
 {
 	if (c->codec == CKF_CODEC_RAW)
 		return 0;
 	c->zstd = ZSTD_createCCtx();
-	if (!c->zstd || !set(c, ZSTD_c_compressionLevel, c->level))
+	if (!c->zstd ||
+	    ZSTD_isError(ZSTD_CCtx_setParameter(
+		    c->zstd, ZSTD_c_compressionLevel, level)))
 		return ckb_err_nomem(err);
 	if (c->codec != CKF_CODEC_PLANES)
 		return 0;
 	c->planes = malloc(sizeof(*c->planes));
-	if (!c->planes || !try_huffman(c))
+	if (!c->planes)
 		return ckb_err_nomem(err);
 	ckc_planes_init(c->planes);
 	return 0;
@@ -126,9 +70,7 @@ int ckc_codec_new(enum ckf_codec codec, int level, struct ckc_codec **out,
 	if (!c)
 		return ckb_err_nomem(err);
 	c->codec = codec;
-	c->level = level;
-	c->how = CKC_ZSTD_MATCHES;
-	int rc = codec_init(c, err);
+	int rc = codec_init(c, level, err);
 
 	if (rc < 0) {
 		ckc_codec_free(c);
@@ -159,6 +101,15 @@ void ckc_codec_dtype(struct ckc_codec *c, enum ckpt_dtype dtype)
 
 /* ---- cells ---- */
 
+size_t ckc_zstd_encode(struct ckc_codec *c, const void *raw, size_t len,
+		       void *dst, size_t room)
+{
+	size_t n = ZSTD_compress2(c->zstd, dst, room, raw, len);
+
+	/* "too small a room" is how zstd says it did not shrink */
+	return ZSTD_isError(n) ? 0 : n;
+}
+
 /* The same 8 bytes over and over? Ends at the first that differs. */
 static bool is_constant(const uint8_t *raw, size_t len)
 {
@@ -183,7 +134,7 @@ static enum ckf_cell_coding encode(struct ckc_codec *c, const uint8_t *raw,
 					     dst, room);
 		return *out_len > 0 ? CKF_CELL_PLANES : CKF_CELL_RAW;
 	}
-	*out_len = ckc_zstd_encode(c, CKC_ZSTD_MATCHES, raw, len, dst, room);
+	*out_len = ckc_zstd_encode(c, raw, len, dst, room);
 	return *out_len > 0 ? CKF_CELL_ZSTD : CKF_CELL_RAW;
 }
 

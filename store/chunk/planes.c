@@ -3,8 +3,9 @@
  * planes.c - cells of numbers as byte planes, each coded by itself.
  *
  * Exponents of weights and moments take about 2.6 of their 8 bits, the rest is
- * noise: coded apart, the one shrinks and the other costs a copy. A sample of
- * the cell says what to do with each plane before anything is cut, so that
+ * noise: coded apart, the one shrinks and the other costs a copy. There are no
+ * matches to be found in either, so exponents get Huffman codes only. A sample
+ * of the cell says what to do with each plane before anything is cut, so that
  * planes which stay as they are go straight to where they are stored. FORMAT.md
  * says what the stored bytes are; the offsets below are its tables.
  *
@@ -98,7 +99,7 @@ static enum how look(struct ckc_planes *p, const uint8_t *sample, size_t n,
 	if (most == n)
 		return SAME; /* as far as it was looked at */
 	/* Huffman needs a bit for what is hardly one */
-	if (integer || entropy < 1.5f || (float)most > 0.7f * (float)n)
+	if (integer || (float)most > 0.7f * (float)n)
 		return MATCHES;
 	return entropy > 7.6f ? KEEP : HUFFMAN;
 }
@@ -136,10 +137,12 @@ static bool look_at_all(struct ckc_planes *p, const struct ckc_plan *plan,
 
 /* ---- encoding ---- */
 
-/* Stored bytes of one plane to @dst. -1: not within @room. */
-static ssize_t put_plane(struct ckc_codec *c, enum how how,
-			 const uint8_t *plane, size_t n, uint8_t *dst,
-			 size_t room, enum mode *out_mode)
+/* Stored bytes of one plane to @dst, which has @space. -1: not within @room,
+ * which is no more than that. */
+static ssize_t put_plane(struct ckc_codec *c, struct ckc_planes *p,
+			 enum how how, const uint8_t *plane, size_t n,
+			 uint8_t *dst, size_t room, size_t space,
+			 enum mode *out_mode)
 {
 	size_t got = 0;
 
@@ -148,13 +151,13 @@ static ssize_t put_plane(struct ckc_codec *c, enum how how,
 		*dst = *plane;
 		return 1;
 	}
-	if (how != KEEP)
-		got = ckc_zstd_encode(c, how == HUFFMAN ? CKC_ZSTD_HUFFMAN
-							: CKC_ZSTD_MATCHES,
-				      plane, n, dst, room);
+	if (how == HUFFMAN)
+		got = ckc_huffman_encode(&p->huffman, plane, n, dst, space);
+	else if (how != KEEP)
+		got = ckc_zstd_encode(c, plane, n, dst, room);
 	*out_mode = MODE_ZSTD;
 	/* less than that is not worth decoding */
-	if (got > 0 && got < n - n / 64)
+	if (got > 0 && got < n - n / 64 && got <= room)
 		return (ssize_t)got;
 	*out_mode = MODE_RAW;
 	if (n > room)
@@ -192,9 +195,9 @@ size_t ckc_planes_encode(struct ckc_codec *c, struct ckc_planes *p,
 	dst[1] = plan->turned;
 	for (uint32_t k = 0; k < width; k++) {
 		enum mode mode;
-		ssize_t got = at > room ? -1 : put_plane(c, how[k], planes[k],
-							 n, dst + at,
-							 room - at, &mode);
+		ssize_t got = at > room ? -1
+			    : put_plane(c, p, how[k], planes[k], n, dst + at,
+					room - at, len - at, &mode);
 
 		if (got < 0)
 			return 0;

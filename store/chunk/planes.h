@@ -8,6 +8,7 @@
 #define CKC_PLANES_H
 
 #include "chunk/codec.h"
+#include "chunk/huffman.h"
 #include "tensor/planes.h"
 
 #define CKC_PLANES_SAMPLE 2048u /* elements of a cell that are looked at */
@@ -28,6 +29,7 @@ struct ckc_planes {
 	uint8_t sample[2][CKT_PLANES_MAX * CKC_PLANES_SAMPLE];
 	uint32_t seen[256];
 	float bits[CKC_PLANES_SAMPLE + 1]; /* n * log2(n) */
+	struct ckc_huffman huffman;
 };
 void ckc_planes_init(struct ckc_planes *p);
 
@@ -45,11 +47,9 @@ CKB_MUST int ckc_planes_decode(struct ckc_decoder *d, const uint8_t *stored,
 
 /* ---- lent by codec.c ---- */
 
-enum ckc_zstd { CKC_ZSTD_MATCHES, CKC_ZSTD_HUFFMAN };
-
-/* One frame. HUFFMAN looks for no matches. 0: not within @room. */
-size_t ckc_zstd_encode(struct ckc_codec *c, enum ckc_zstd how,
-		       const void *raw, size_t len, void *dst, size_t room);
+/* One frame. 0: not within @room. */
+size_t ckc_zstd_encode(struct ckc_codec *c, const void *raw, size_t len,
+		       void *dst, size_t room);
 /* One frame and nothing behind it, that has exactly @raw_len bytes. */
 CKB_MUST int ckc_zstd_decode(struct ckc_decoder *d, const void *stored,
 			     size_t len, void *dst, size_t raw_len,
