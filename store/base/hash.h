@@ -8,6 +8,9 @@
 
 /* XXH3-64, unseeded. */
 uint64_t ckb_xxh3(const void *data, size_t len);
+#ifdef __x86_64__
+uint64_t ckb_xxh3_wide(const void *data, size_t len); /* where there is AVX2 */
+#endif
 
 /* XXH3-64 of @prefix (as 4 bytes, little-endian) followed by the bytes. */
 uint64_t ckb_xxh3_u32(uint32_t prefix, const void *data, size_t len);
