@@ -4,7 +4,8 @@
  *
  * The loops are written once and become one function for each width, so that
  * shifts are by constants. Where the processor has wider means, planes_wide.c
- * does all but the last few elements. Pure; refuses nothing but other widths.
+ * or planes_vbmi.c does all but the last few elements. Pure; refuses nothing
+ * but other widths.
  */
 #include "tensor/planes.h"
 
@@ -96,7 +97,9 @@ void ckt_planes_split(const uint8_t *from, size_t n, uint32_t width,
 
 	require_width(width);
 #ifdef __x86_64__
-	if (ckt_planes_has_wide())
+	if (width < 8 && ckt_planes_has_vbmi())
+		done = ckt_planes_split_vbmi(from, n, width, turned, planes);
+	else if (ckt_planes_has_wide())
 		done = ckt_planes_split_wide(from, n, width, turned, planes);
 #endif
 	ckt_planes_split_plain(from, done, n, width, turned, planes);
@@ -109,7 +112,9 @@ void ckt_planes_join(const uint8_t *const *planes, size_t n, uint32_t width,
 
 	require_width(width);
 #ifdef __x86_64__
-	if (ckt_planes_has_wide())
+	if (width < 8 && ckt_planes_has_vbmi())
+		done = ckt_planes_join_vbmi(planes, n, width, turned, to);
+	else if (ckt_planes_has_wide())
 		done = ckt_planes_join_wide(planes, n, width, turned, to);
 #endif
 	ckt_planes_join_plain(planes, done, n, width, turned, to);

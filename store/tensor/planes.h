@@ -8,7 +8,8 @@
  *
  * Elements are little-endian, of 2, 4 or 8 bytes, any number of them, nothing
  * need be aligned. Planes overlap neither each other nor the elements. Each
- * function has two forms: for any processor, and _wide for x86-64 with AVX2.
+ * function has three forms: for any processor, and for x86-64 _wide with AVX2
+ * and _vbmi with AVX-512 VBMI.
  */
 #ifndef CKT_PLANES_H
 #define CKT_PLANES_H
@@ -45,6 +46,19 @@ size_t ckt_planes_join_wide(const uint8_t *const *planes, size_t n,
 static inline bool ckt_planes_has_wide(void)
 {
 	return __builtin_cpu_supports("avx2");
+}
+
+/* Only where ckt_planes_has_vbmi(). How many elements are done: @n less up to
+ * 63, or none when the width is 8. */
+size_t ckt_planes_split_vbmi(const uint8_t *from, size_t n, uint32_t width,
+			     bool turned, uint8_t *const *planes);
+size_t ckt_planes_join_vbmi(const uint8_t *const *planes, size_t n,
+			    uint32_t width, bool turned, uint8_t *to);
+
+static inline bool ckt_planes_has_vbmi(void)
+{
+	return __builtin_cpu_supports("avx512vbmi") &&
+	       __builtin_cpu_supports("avx512bw");
 }
 #endif
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_planes.c - planes against bytes picked one by one, both forms alike. */
+/* test_planes.c - planes against bytes picked one by one, all forms alike. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 static const uint32_t widths[] = { 2, 4, 8 };
 static uint8_t raw[8 * N + 64], again[8 * N + 64];
-static uint8_t plain[8][N + 64], wide[8][N + 64], want[8][N + 64];
+static uint8_t got[8][N + 64], want[8][N + 64];
 
 static void fill(void)
 {
@@ -59,24 +59,85 @@ static void sweep(check_fn check)
 				check(n, widths[w], turned, n % 3);
 }
 
-static void split_one(size_t n, uint32_t width, bool turned, size_t shift)
-{
-	uint8_t *p[8], *q[8];
+/* ---- the forms ---- */
 
-	memset(plain, 0xee, sizeof(plain));
-	memset(wide, 0xee, sizeof(wide));
-	pointers(plain, p, 0);
-	pointers(wide, q, 0);
-	pick(raw + shift, n, width, turned);
-	ckt_planes_split_plain(raw + shift, 0, n, width, turned, p);
-	ckt_planes_split(raw + shift, n, width, turned, q);
-	assert_memory_equal(plain, want, sizeof(want));
-	assert_memory_equal(wide, want, sizeof(want));
+typedef size_t (*split_fn)(const uint8_t *from, size_t n, uint32_t width,
+			   bool turned, uint8_t *const *planes);
+typedef size_t (*join_fn)(const uint8_t *const *planes, size_t n,
+			  uint32_t width, bool turned, uint8_t *to);
+
+static size_t split_best(const uint8_t *from, size_t n, uint32_t width,
+			 bool turned, uint8_t *const *planes)
+{
+	ckt_planes_split(from, n, width, turned, planes);
+	return n;
 }
 
-static void both_forms_split_as_bytes_are_picked(void **state)
+static size_t join_best(const uint8_t *const *planes, size_t n,
+			uint32_t width, bool turned, uint8_t *to)
+{
+	ckt_planes_join(planes, n, width, turned, to);
+	return n;
+}
+
+static size_t split_none(const uint8_t *from, size_t n, uint32_t width,
+			 bool turned, uint8_t *const *planes)
+{
+	(void)from, (void)n, (void)width, (void)turned, (void)planes;
+	return 0;
+}
+
+static size_t join_none(const uint8_t *const *planes, size_t n,
+			uint32_t width, bool turned, uint8_t *to)
+{
+	(void)planes, (void)n, (void)width, (void)turned, (void)to;
+	return 0;
+}
+
+/* What a form leaves, the plain one does: "none" leaves all of it. */
+static struct form {
+	split_fn split;
+	join_fn join;
+	size_t step; /* fewer are left */
+} forms[4] = { { split_none, join_none, SIZE_MAX },
+	       { split_best, join_best, 1 } };
+static size_t form_count = 2;
+
+static void add_forms(void)
+{
+	form_count = 2;
+#ifdef __x86_64__
+	if (ckt_planes_has_wide())
+		forms[form_count++] = (struct form){
+			ckt_planes_split_wide, ckt_planes_join_wide, 32 };
+	if (ckt_planes_has_vbmi())
+		forms[form_count++] = (struct form){
+			ckt_planes_split_vbmi, ckt_planes_join_vbmi, 64 };
+#endif
+}
+
+static void split_one(size_t n, uint32_t width, bool turned, size_t shift)
+{
+	uint8_t *p[8];
+
+	pointers(got, p, 0);
+	pick(raw + shift, n, width, turned);
+	for (size_t f = 0; f < form_count; f++) {
+		memset(got, 0xee, sizeof(got));
+		size_t done = forms[f].split(raw + shift, n, width, turned, p);
+
+		assert_true(done <= n);
+		if (width < 8 || forms[f].step != 64)
+			assert_true(n - done < forms[f].step);
+		ckt_planes_split_plain(raw + shift, done, n, width, turned, p);
+		assert_memory_equal(got, want, sizeof(want));
+	}
+}
+
+static void all_forms_split_as_bytes_are_picked(void **state)
 {
 	(void)state;
+	add_forms();
 	sweep(split_one);
 }
 
@@ -84,48 +145,27 @@ static void join_one(size_t n, uint32_t width, bool turned, size_t shift)
 {
 	const uint8_t *p[8];
 
-	memset(plain, 0, sizeof(plain));
 	pick(raw, n, width, turned);
 	for (int k = 0; k < 8; k++) {
-		memmove(plain[k] + shift, want[k], n);
-		p[k] = plain[k] + shift;
+		memmove(got[k] + shift, want[k], n);
+		p[k] = got[k] + shift;
 	}
-	memset(again, 0xee, sizeof(again));
-	ckt_planes_join_plain(p, 0, n, width, turned, again + shift);
-	assert_memory_equal(again + shift, raw, n * width);
-	assert_int_equal(again[shift + n * width], 0xee);
-	memset(again, 0xee, sizeof(again));
-	ckt_planes_join(p, n, width, turned, again + shift);
-	assert_memory_equal(again + shift, raw, n * width);
-	assert_int_equal(again[shift + n * width], 0xee);
+	for (size_t f = 0; f < form_count; f++) {
+		memset(again, 0xee, sizeof(again));
+		size_t done = forms[f].join(p, n, width, turned, again + shift);
+
+		assert_true(done <= n);
+		ckt_planes_join_plain(p, done, n, width, turned, again + shift);
+		assert_memory_equal(again + shift, raw, n * width);
+		assert_int_equal(again[shift + n * width], 0xee);
+	}
 }
 
-static void both_forms_join_what_was_split(void **state)
+static void all_forms_join_what_was_split(void **state)
 {
 	(void)state;
+	add_forms();
 	sweep(join_one);
-}
-
-static void the_wide_form_leaves_fewer_than_its_step(void **state)
-{
-	(void)state;
-#ifdef __x86_64__
-	uint8_t *p[8];
-
-	if (!ckt_planes_has_wide())
-		skip();
-	pointers(wide, p, 0);
-	for (size_t n = 0; n <= N; n++) {
-		size_t done = ckt_planes_split_wide(raw, n, 4, true, p);
-
-		assert_true(done <= n && n - done < 32);
-		assert_int_equal(ckt_planes_join_wide(
-					 (const uint8_t *const *)p, n, 2,
-					 false, again), done);
-	}
-#else
-	skip();
-#endif
 }
 
 static void a_turn_puts_the_sign_below_and_the_exponent_above(void **state)
@@ -134,19 +174,18 @@ static void a_turn_puts_the_sign_below_and_the_exponent_above(void **state)
 	uint8_t *p[8];
 
 	(void)state;
-	pointers(plain, p, 0);
+	pointers(got, p, 0);
 	ckt_planes_split(f32, 1, 4, true, p);
-	assert_int_equal(plain[0][0], 1);
-	assert_int_equal(plain[1][0] | plain[2][0], 0);
-	assert_int_equal(plain[3][0], 127);
+	assert_int_equal(got[0][0], 1);
+	assert_int_equal(got[1][0] | got[2][0], 0);
+	assert_int_equal(got[3][0], 127);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(both_forms_split_as_bytes_are_picked),
-		cmocka_unit_test(both_forms_join_what_was_split),
-		cmocka_unit_test(the_wide_form_leaves_fewer_than_its_step),
+		cmocka_unit_test(all_forms_split_as_bytes_are_picked),
+		cmocka_unit_test(all_forms_join_what_was_split),
 		cmocka_unit_test(
 			a_turn_puts_the_sign_below_and_the_exponent_above),
 	};
