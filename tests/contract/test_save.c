@@ -739,7 +739,8 @@ static void a_full_pack_is_sealed_and_the_last_has_the_manifest(void **state)
 	static const struct {
 		const char *name;
 		enum ckpt_codec codec;
-	} cases[] = { { "raw", CKPT_CODEC_RAW }, { "zstd", CKPT_CODEC_ZSTD } };
+	} cases[] = { { "raw", CKPT_CODEC_RAW }, { "zstd", CKPT_CODEC_ZSTD },
+		      { "planes", CKPT_CODEC_PLANES } };
 
 	(void)state;
 	for (size_t i = 0; i < CKB_ARRAY_LEN(cases); i++) {
@@ -816,6 +817,51 @@ static void compressible_bytes_take_less_with_zstd(void **state)
 	free(data);
 }
 
+/* 3 MiB of F32 whose exponents are alike, then of zeros. */
+static void floats_take_less_by_planes_and_zeros_nothing(void **state)
+{
+	struct ckpt_writer_opts o = { .size = sizeof(o),
+				      .codec = CKPT_CODEC_PLANES };
+	struct ckpt_err err = { 0 };
+	size_t n = 3 << 18;
+	uint32_t *data = calloc(n, 4);
+	uint32_t x = 1;
+	struct fix f;
+
+	(void)state;
+	assert_non_null(data);
+	fix_open(&f, &o);
+	for (int zero = 0; zero < 2; zero++) {
+		const char *name = zero ? "zeros" : "floats";
+		struct ckpt_save_progress done;
+		struct ckpt_check_result r;
+		struct ckpt_check_opts co = { .size = sizeof(co),
+					      .depth = CKPT_CHECK_FULL };
+		uint32_t item;
+		struct ckpt_save *s = fix_begin(f.writer, name, false, &item);
+
+		for (size_t i = 0; i < n; i++) {
+			x = x * 1664525 + 1013904223;
+			data[i] = zero ? 0 : 120u << 23 | x >> 5;
+		}
+		fix_tensor(s, item, "t", CKPT_F32, SHAPE(1, n), data, 4 * n);
+		assert_ok(ckpt_save_start(s, &err));
+		assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
+		ckpt_save_progress(s, &done);
+		assert_true(done.bytes_written < (zero ? 50000 : 4 * n * 9 /
+								 10));
+		ckpt_save_free(s);
+		struct ckpt_checkpoint *c = fix_opened(f.store, name);
+
+		fix_equal(c, fix_find(c, "model", "t"), data, 4 * n);
+		ckpt_checkpoint_close(c);
+		assert_ok(ckpt_store_check(f.store, NULL, &co, &r, &err));
+		assert_int_equal(r.damage_count, 0);
+	}
+	fix_close(&f);
+	free(data);
+}
+
 #define TEST(name) \
 	cmocka_unit_test_setup_teardown(name, fix_setup, fix_teardown)
 
@@ -838,6 +884,7 @@ int main(void)
 		cmocka_unit_test(
 			a_full_pack_is_sealed_and_the_last_has_the_manifest),
 		cmocka_unit_test(compressible_bytes_take_less_with_zstd),
+		cmocka_unit_test(floats_take_less_by_planes_and_zeros_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -235,6 +235,7 @@ static int put_chunks(struct saving *s, const struct mk_tensor *t,
 
 	*count = 0;
 	*out = need(calloc(g->tile_count * shards + 1, sizeof(**out)));
+	ckc_codec_dtype(s->codec, dtype_of(t));
 	for (uint64_t tile = 0; tile < g->tile_count; tile++) {
 		for (uint32_t i = 0; rc == 0 && i < shards; i++) {
 			struct ckf_chunk_entry *e = &(*out)[*count];

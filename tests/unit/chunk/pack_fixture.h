@@ -25,6 +25,7 @@ struct odd {
 	unsigned fail_write;     /* the n-th write, from 1; 0: none */
 	int write_errno;
 	int sync_errno, read_errno;
+	unsigned reads;
 	bool stutter;            /* interrupt and shorten whatever moves bytes */
 	unsigned turn;
 	uint64_t range_bytes;
@@ -79,6 +80,7 @@ FIX ssize_t odd_pread(const struct ckb_sys *sys, int fd, void *dst, size_t len,
 	struct odd *o = odd_of(sys);
 	const struct ckb_sys *os = ckb_sys_real();
 
+	o->reads++;
 	if (stutter(o, &len))
 		return -EINTR;
 	if (o->read_errno)
@@ -144,7 +146,7 @@ struct packs {
 	char *dir;
 	int fd;
 	struct odd os;
-	struct ckc_codec *raw, *zstd;
+	struct ckc_codec *raw, *zstd, *planes;
 };
 
 FIX int packs_setup(void **state)
@@ -158,6 +160,7 @@ FIX int packs_setup(void **state)
 	odd_init(&f->os);
 	assert_ok(ckc_codec_new(CKF_CODEC_RAW, 0, &f->raw, &err));
 	assert_ok(ckc_codec_new(CKF_CODEC_ZSTD, 1, &f->zstd, &err));
+	assert_ok(ckc_codec_new(CKF_CODEC_PLANES, 1, &f->planes, &err));
 	*state = f;
 	return 0;
 }
@@ -170,6 +173,7 @@ FIX int packs_teardown(void **state)
 	remove_folder(f->dir);
 	ckc_codec_free(f->raw);
 	ckc_codec_free(f->zstd);
+	ckc_codec_free(f->planes);
 	free(f);
 	return 0;
 }

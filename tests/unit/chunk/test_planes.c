@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_planes.c - cells by planes: round trips of every dtype, what is chosen,
  * the format's own bytes, and stored bytes that lie. */
-#include <math.h>
+#include <pthread.h>
 
 #include "base/hash.h"
 #include "chunk/planes.h"
@@ -297,6 +297,49 @@ static void lying_planes_are_refused(void **state)
 	assert_code(decode_bytes(stored, 45, 66, &err), CKPT_ECORRUPT);
 }
 
+/* More threads than decoders are kept for. */
+struct decoding {
+	const struct ckf_cell *cell;
+	const void *stored;
+	const uint8_t *raw;
+	size_t wrong;
+};
+
+static void *decode_again_and_again(void *arg)
+{
+	struct decoding *d = arg;
+	uint8_t *out = malloc(CKB_CELL_BYTES);
+
+	for (int i = 0; i < 40; i++) {
+		memset(out, 0, CKB_CELL_BYTES);
+		d->wrong += ckc_cell_decode(d->cell, d->stored, out,
+					    CKB_CELL_BYTES, NULL) != 0 ||
+			    memcmp(out, d->raw, CKB_CELL_BYTES) != 0;
+	}
+	free(out);
+	return NULL;
+}
+
+static void any_number_of_threads_may_decode(void **state)
+{
+	struct decoding d[12];
+	pthread_t threads[12];
+
+	ckc_codec_dtype(*state, CKPT_F32);
+	fill_floats(CKPT_F32, CKB_CELL_BYTES);
+	encode(*state, CKB_CELL_BYTES);
+	for (size_t i = 0; i < CKB_ARRAY_LEN(d); i++) {
+		d[i] = (struct decoding){ &cell, data, raw, 0 };
+		assert_int_equal(pthread_create(&threads[i], NULL,
+						decode_again_and_again, &d[i]),
+				 0);
+	}
+	for (size_t i = 0; i < CKB_ARRAY_LEN(d); i++)
+		pthread_join(threads[i], NULL);
+	for (size_t i = 0; i < CKB_ARRAY_LEN(d); i++)
+		assert_int_equal(d[i].wrong, 0);
+}
+
 static void constant_cells_have_one_shape(void **state)
 {
 	struct ckf_cell c = { 0, CKF_CELL_CONSTANT, 0x0807060504030201 };
@@ -327,6 +370,7 @@ int main(void)
 		T(a_sample_that_misleads_costs_only_room),
 		T(the_formats_example_decodes),
 		T(lying_planes_are_refused),
+		T(any_number_of_threads_may_decode),
 		T(constant_cells_have_one_shape),
 	};
 

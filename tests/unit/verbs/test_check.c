@@ -557,10 +557,9 @@ static void what_a_save_left_behind_is_no_damage(void **state)
 	cks_stage_close(st);
 }
 
-static void a_zstd_store_checks_the_same(void **state)
+static void coded_store(struct mkstore *mk, enum ckf_codec codec)
 {
-	struct mkstore *mk = *state;
-	struct mk_opts opts = { .codec = CKF_CODEC_ZSTD, .pack_each = true };
+	struct mk_opts opts = { .codec = codec, .pack_each = true };
 	struct mk_tensor t = tensors[2];
 	struct ckpt_err err = { 0 };
 	struct ckpt_check_result r;
@@ -571,6 +570,16 @@ static void a_zstd_store_checks_the_same(void **state)
 	check(mk, "z", CKPT_CHECK_FULL, &r);
 	assert_int_equal(r.chunk_count, 4);
 	assert_true(r.bytes < 700000); /* of 1,000,000 */
+}
+
+static void a_zstd_store_checks_the_same(void **state)
+{
+	coded_store(*state, CKF_CODEC_ZSTD);
+}
+
+static void a_store_by_planes_checks_the_same(void **state)
+{
+	coded_store(*state, CKF_CODEC_PLANES);
 }
 
 int main(void)
@@ -593,6 +602,7 @@ int main(void)
 		T(a_pack_in_anothers_place_is_found),
 		T(what_a_save_left_behind_is_no_damage),
 		T(a_zstd_store_checks_the_same),
+		T(a_store_by_planes_checks_the_same),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
