@@ -31,12 +31,6 @@ static uint32_t head_bytes(uint32_t width)
 	return 4 + 4 * width;
 }
 
-static void head_put(uint8_t *head, uint32_t k, enum mode mode, size_t len)
-{
-	ckb_put_u32(head + 4 + 4 * (size_t)k, (uint32_t)mode << 24 |
-					      (uint32_t)len);
-}
-
 struct ckc_plan ckc_plan_of(enum ckpt_dtype dtype)
 {
 	switch (dtype) {
@@ -137,34 +131,49 @@ static bool look_at_all(struct ckc_planes *p, const struct ckc_plan *plan,
 
 /* ---- encoding ---- */
 
-/* Stored bytes of one plane to @dst, which has @space. -1: not within @room,
- * which is no more than that. */
-static ssize_t put_plane(struct ckc_codec *c, struct ckc_planes *p,
-			 enum how how, const uint8_t *plane, size_t n,
-			 uint8_t *dst, size_t room, size_t space,
-			 enum mode *out_mode)
+/* Stored bytes being made: @at of them are in @dst, which has @space; more
+ * than @room are not wanted. */
+struct output {
+	uint8_t *dst;
+	size_t at, room, space;
+};
+
+/* Stored bytes of plane @k behind what is there. False: not within the room. */
+static bool put_plane(struct output *o, struct ckc_codec *c,
+		      struct ckc_planes *p, uint32_t k, enum how how,
+		      const uint8_t *plane, size_t n)
 {
+	uint8_t *to = o->dst + o->at;
+	enum mode mode = MODE_ZSTD;
 	size_t got = 0;
 
-	if (how == SAME && room > 0 && memcmp(plane, plane + 1, n - 1) == 0) {
-		*out_mode = MODE_CONSTANT;
-		*dst = *plane;
-		return 1;
+	if (o->at >= o->room)
+		return false;
+	size_t room = o->room - o->at;
+
+	if (how == SAME && memcmp(plane, plane + 1, n - 1) == 0) {
+		*to = *plane;
+		mode = MODE_CONSTANT;
+		got = 1;
+	} else if (how == HUFFMAN) {
+		got = ckc_huffman_encode(&p->huffman, plane, n, to,
+					 o->space - o->at);
+	} else if (how != KEEP) {
+		got = ckc_zstd_encode(c, plane, n, to, room);
 	}
-	if (how == HUFFMAN)
-		got = ckc_huffman_encode(&p->huffman, plane, n, dst, space);
-	else if (how != KEEP)
-		got = ckc_zstd_encode(c, plane, n, dst, room);
-	*out_mode = MODE_ZSTD;
-	/* less than that is not worth decoding */
-	if (got > 0 && got < n - n / 64 && got <= room)
-		return (ssize_t)got;
-	*out_mode = MODE_RAW;
-	if (n > room)
-		return -1;
-	if (plane != dst)
-		memcpy(dst, plane, n);
-	return (ssize_t)n;
+	/* a saving of less than that is not worth decoding */
+	if (got == 0 || got >= n - n / 64 || got > room) {
+		if (n > room)
+			return false;
+		if (plane != to)
+			memcpy(to, plane, n);
+		mode = MODE_RAW;
+		got = n;
+	}
+	ckb_put_u32(o->dst + 4 + 4 * (size_t)k,
+		    (uint32_t)mode << 24 | (uint32_t)got);
+	o->at += got;
+	return true;
 }
 
 size_t ckc_planes_encode(struct ckc_codec *c, struct ckc_planes *p,
@@ -172,9 +181,10 @@ size_t ckc_planes_encode(struct ckc_codec *c, struct ckc_planes *p,
 			 size_t len, uint8_t *dst, size_t room)
 {
 	uint32_t width = plan->width;
-	size_t n = len / width, at = head_bytes(width);
+	size_t n = len / width;
+	struct output o = { dst, head_bytes(width), room, len };
 	enum how how[CKT_PLANES_MAX];
-	uint8_t *planes[CKT_PLANES_MAX];
+	uint8_t *planes[CKT_PLANES_MAX] = { NULL };
 	bool placed = true;
 
 	CKB_REQUIRE(ckc_plan_fits(plan, len) && room < len);
@@ -184,27 +194,18 @@ size_t ckc_planes_encode(struct ckc_codec *c, struct ckc_planes *p,
 	 * one is not kept, and the header is no longer than that one */
 	for (uint32_t k = 0; k < width; k++) {
 		placed = placed && how[k] == KEEP;
-		planes[k] = placed ? dst + at + k * n : p->cell + k * n;
+		planes[k] = placed ? dst + o.at + k * n : p->cell + k * n;
 	}
 	if (width > 1)
 		ckt_planes_split(raw, n, width, plan->turned, planes);
-	else
-		planes[0] = (uint8_t *)(uintptr_t)raw; /* only read */
 	memset(dst, 0, 4);
 	dst[0] = (uint8_t)width;
 	dst[1] = plan->turned;
-	for (uint32_t k = 0; k < width; k++) {
-		enum mode mode;
-		ssize_t got = at > room ? -1
-			    : put_plane(c, p, how[k], planes[k], n, dst + at,
-					room - at, len - at, &mode);
-
-		if (got < 0)
+	for (uint32_t k = 0; k < width; k++)
+		if (!put_plane(&o, c, p, k, how[k],
+			       width > 1 ? planes[k] : raw, n))
 			return 0;
-		head_put(dst, k, mode, (size_t)got);
-		at += (size_t)got;
-	}
-	return at;
+	return o.at;
 }
 
 /* ---- decoding ---- */
