@@ -19,7 +19,19 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+_Static_assert(sizeof(XXH3_state_t) <= sizeof(struct ckb_mark), "it fits");
+
+static inline XXH3_state_t *mark_state(const struct ckb_mark *m)
+{
+	return (XXH3_state_t *)(uintptr_t)m->state;
+}
+
 #ifdef CKB_HASH_WIDE
+
+void ckb_mark_add_wide(struct ckb_mark *m, const void *data, size_t len)
+{
+	CKB_INVARIANT(XXH3_128bits_update(mark_state(m), data, len) == XXH_OK);
+}
 
 uint64_t ckb_xxh3_wide(const void *data, size_t len)
 {
@@ -58,13 +70,6 @@ uint64_t ckb_xxh3_u32(uint32_t prefix, const void *data, size_t len)
 	return XXH3_64bits_digest(&state);
 }
 
-_Static_assert(sizeof(XXH3_state_t) <= sizeof(struct ckb_mark), "it fits");
-
-static XXH3_state_t *mark_state(const struct ckb_mark *m)
-{
-	return (XXH3_state_t *)(uintptr_t)m->state;
-}
-
 void ckb_mark_init(struct ckb_mark *m, uint64_t seed)
 {
 	XXH3_INITSTATE(mark_state(m));
@@ -74,6 +79,12 @@ void ckb_mark_init(struct ckb_mark *m, uint64_t seed)
 
 void ckb_mark_add(struct ckb_mark *m, const void *data, size_t len)
 {
+#ifdef __x86_64__
+	if (len >= 1024 && __builtin_cpu_supports("avx2")) {
+		ckb_mark_add_wide(m, data, len);
+		return;
+	}
+#endif
 	CKB_INVARIANT(XXH3_128bits_update(mark_state(m), data, len) == XXH_OK);
 }
 

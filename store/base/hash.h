@@ -21,6 +21,10 @@ struct ckb_mark {
 };
 void ckb_mark_init(struct ckb_mark *m, uint64_t seed);
 void ckb_mark_add(struct ckb_mark *m, const void *data, size_t len);
+#ifdef __x86_64__
+/* As ckb_mark_add(), for processors with AVX2. */
+void ckb_mark_add_wide(struct ckb_mark *m, const void *data, size_t len);
+#endif
 void ckb_mark_end(const struct ckb_mark *m, uint64_t out[2]);
 
 #endif
