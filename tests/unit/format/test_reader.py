@@ -331,8 +331,8 @@ class Golden(unittest.TestCase):
             self.damaged(f"record {at} {value}", b"packs/")
 
     def test_newer_marks_are_told_as_such(self):
-        for at, code, value in ((14, "H", 2), (20, "I", 1), (24, "H", 2),
-                                (84, "I", 2)):
+        for at, code, value in ((14, "H", 3), (20, "I", 1), (24, "H", 2),
+                                (84, "I", 4)):
             self.setUp()
             self.spoil_record(at, code, value)
             code, out, _ = self.run_reader("verify")

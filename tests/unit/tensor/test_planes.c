@@ -35,9 +35,9 @@ static void pick(const uint8_t *from, size_t n, uint32_t width, bool turned)
 		for (uint32_t k = 0; k < width; k++) {
 			const uint8_t *e = from + i * width;
 			uint8_t below = e[k ? k - 1 : width - 1];
+			uint32_t up = (uint32_t)e[k] << 1 | below >> 7;
 
-			want[k][i] = turned ? (uint8_t)(e[k] << 1 | below >> 7)
-					    : e[k];
+			want[k][i] = turned ? (uint8_t)up : e[k];
 		}
 }
 
