@@ -55,17 +55,28 @@ void bench_compute(uint64_t work, unsigned int cores)
 			pthread_join(job[i].thread, NULL);
 }
 
+static double seconds_of(uint64_t work, unsigned int cores)
+{
+	double zero = bench_now();
+
+	bench_compute(work, cores);
+	return bench_now() - zero;
+}
+
 uint64_t bench_calibrate(double seconds, unsigned int cores)
 {
 	uint64_t work = 8;
+	double least = seconds_of(work, cores);
 
-	for (;;) {
-		double took = bench_now();
-
-		bench_compute(work, cores);
-		took = bench_now() - took;
-		if (took > seconds / 4)
-			return (uint64_t)((double)work * seconds / took) + 1;
+	while (least < seconds / 4) {
 		work *= 2;
+		least = seconds_of(work, cores);
 	}
+	for (int i = 0; i < 3; i++) { /* others may have disturbed it */
+		double took = seconds_of(work, cores);
+
+		if (took < least)
+			least = took;
+	}
+	return (uint64_t)((double)work * seconds / least) + 1;
 }

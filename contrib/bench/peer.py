@@ -230,15 +230,20 @@ class Peer:
         for _ in range(work):
             np.matmul(a, a, out=out)
 
+    def seconds_of(self, work):
+        start = time.monotonic()
+        self.compute(work)
+        return time.monotonic() - start
+
     def calibrate(self, seconds, _cores):
-        work = 8 # cores: OPENBLAS_NUM_THREADS, as this process was started
-        while True:
-            start = time.monotonic()
-            self.compute(work)
-            took = time.monotonic() - start
-            if took > float(seconds) / 4:
-                return {"work": int(work * float(seconds) / took) + 1}
+        """_cores: this process was started with OPENBLAS_NUM_THREADS."""
+        work, seconds = 8, float(seconds)
+        least = self.seconds_of(work)
+        while least < seconds / 4:
             work *= 2
+            least = self.seconds_of(work)
+        least = min(least, *(self.seconds_of(work) for _ in range(3)))
+        return {"work": int(work * seconds / least) + 1}
 
     def train(self, steps, every, work, _cores, op="", folder=""):
         op, every, work = op.replace("_", " "), int(every), int(work)
