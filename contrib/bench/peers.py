@@ -63,22 +63,9 @@ class Bench:
             self.workers[kind] = Worker(argv, self.work)
         return self.workers[kind]
 
-    def open(self, w, store, options):
-        ahead = f"staging={int(self.index['bytes'] * 1.25) + (64 << 20)}"
-        words = options.replace("AHEAD", ahead).split()
-        words += self.a.ckptfs.split()
-        try:
-            return w.ask("open", store, *words)
-        except Refused:
-            if "touch=1" not in words: # this libckpt cannot: cold staging
-                raise
-            words.remove("touch=1")
-            shutil.rmtree(store, ignore_errors=True)
-            return w.ask("open", store, *words)
-
     def ours(self, w, system, folder):
         store = folder / "store"
-        self.open(w, store, OURS[system])
+        open_writer(w, store, OURS[system], self.a.ckptfs)
         if system == "ckptfs overlap":
             if not self.step:
                 self.step = w.ask("calibrate", STEP_SECONDS, 1)["work"]
