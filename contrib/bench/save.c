@@ -68,10 +68,8 @@ static int parse_codec(struct bench *b, const char *name, enum ckpt_codec *out)
 		*out = CKPT_CODEC_RAW;
 	else if (!strcmp(name, "zstd"))
 		*out = CKPT_CODEC_ZSTD;
-#ifdef BENCH_HAVE_PLANES
 	else if (!strcmp(name, "planes"))
 		*out = CKPT_CODEC_PLANES;
-#endif
 	else
 		return refuse(b, "this libckpt has no such codec");
 	return 0;
@@ -88,18 +86,12 @@ static int parse_option(struct bench *b, struct ckpt_writer_opts *opts,
 		return parse_codec(b, value + 1, &opts->codec);
 	if (n == 7 && !strncmp(word, "staging", n))
 		opts->staging_bytes = number;
-#ifdef BENCH_HAVE_TOUCH
 	else if (n == 7 && !strncmp(word, "threads", n))
 		opts->threads = (uint32_t)number;
 	else if (n == 4 && !strncmp(word, "nice", n))
 		opts->nice = (int)number;
-	else if (n == 3 && !strncmp(word, "cpu", n))
-		opts->cpu_percent = (uint32_t)number;
-	else if (n == 4 && !strncmp(word, "rate", n))
-		opts->write_rate = number;
 	else if (n == 5 && !strncmp(word, "touch", n))
 		opts->flags |= CKPT_WRITER_TOUCH;
-#endif
 	else
 		return refuse(b, "this libckpt has no such option");
 	return 0;
