@@ -242,7 +242,9 @@ def main():
                 t.join(60)
                 check(not t.is_alive(), "a thread hangs")
             late = status(point)
-        limits = {"descriptors": 12, "threads": 6, "checkpoints.open": 60,
+        # what is open swings with what is read just then; a leak would show
+        # in each of a thousand changes
+        limits = {"descriptors": 48, "threads": 6, "checkpoints.open": 60,
                   "memory.resident_bytes": 24 << 20}
         if {"ASAN_OPTIONS", "TSAN_OPTIONS"} & set(os.environ):
             print("a sanitizer keeps freed memory: it is not measured")
