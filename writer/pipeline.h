@@ -146,10 +146,17 @@ const struct ckpt_stats *ckw_past_stats(const struct ckpt_save *s,
 
 /* ---- put.c: chunks into packs ---- */
 
-/* Store a chunk's bytes at @data, which may be coded in place. */
+/* A captured chunk, of @tensor; @part: its statistics, to fill. */
+struct ckw_todo {
+	const struct ckw_tensor *tensor;
+	struct ckw_chunk *chunk;
+	struct ckpt_stats *part;
+	uint8_t *data;
+};
+
+/* Store one or two chunks, whose bytes may be coded where they are. */
 CKB_MUST int ckw_put(struct ckw_worker *k, struct ckpt_save *s,
-		     const struct ckw_tensor *t, struct ckw_chunk *c,
-		     struct ckpt_stats *part, uint8_t *data,
+		     const struct ckw_todo *todo, uint32_t count,
 		     struct ckpt_err *err);
 /* The copy of the manifest, then the last pack sealed and published. */
 CKB_MUST int ckw_put_end(struct ckpt_save *s, const struct ckb_buf *manifest,

@@ -43,9 +43,14 @@ struct ckw_pool {
 
 struct job {
 	struct ckw_progress *save;
-	struct ckw_slab *slab;
-	uint32_t first, count;   /* chunks of the slab, to store; 0: capture */
+	struct ckw_slab *slab;   /* to fill; NULL: to store */
 	bool source;
+	/* two large chunks are hashed side by side, from wherever they are */
+	struct part {
+		struct ckw_slab *slab;
+		uint32_t first, count; /* of its chunks */
+	} parts[2];
+	uint32_t part_count;
 };
 
 /* The lock is held. One more thread to work, if there is something to do for
@@ -126,17 +131,12 @@ static bool find_capture(struct ckw_pool *pool, struct job *out)
 	return false;
 }
 
-static bool find_store(struct ckw_pool *pool, struct job *out)
+/* The next chunk that is to be stored, or a whole slab of small ones. */
+static void take_part(struct ckw_progress *p, struct part *out)
 {
-	struct ckpt_save *front = pool->writer->first;
-	struct ckw_progress *p = front ? front->run : NULL;
-	struct ckw_slab *slab = p ? p->queue : NULL;
+	struct ckw_slab *slab = p->queue;
 
-	if (!slab)
-		return false;
-	*out = (struct job){ .save = p, .slab = slab, .first = slab->taken,
-			     .count = 1 };
-	/* small ones are too small to share */
+	*out = (struct part){ slab, slab->taken, 1 };
 	if (slab->count > CKW_BAND_CHUNKS)
 		out->count = slab->count;
 	slab->taken += out->count;
@@ -145,6 +145,22 @@ static bool find_store(struct ckw_pool *pool, struct job *out)
 		if (!p->queue)
 			p->queue_last = NULL;
 	}
+}
+
+static bool find_store(struct ckw_pool *pool, struct job *out)
+{
+	struct ckpt_save *front = pool->writer->first;
+	struct ckw_progress *p = front ? front->run : NULL;
+
+	if (!p || !p->queue)
+		return false;
+	*out = (struct job){ .save = p };
+	take_part(p, &out->parts[out->part_count++]);
+	/* near the end each thread had better have one */
+	if (out->parts[0].count == 1 && p->queue &&
+	    p->queue->count <= CKW_BAND_CHUNKS &&
+	    p->unstored >= 4 * (size_t)pool->threads)
+		take_part(p, &out->parts[out->part_count++]);
 	return true;
 }
 
@@ -202,44 +218,71 @@ static void after_capture(struct ckw_pool *pool, const struct job *j, bool ok)
 
 static void after_store(struct ckw_pool *pool, const struct job *j)
 {
-	j->save->unstored -= j->count;
-	j->slab->done += j->count;
-	if (j->slab->done == j->slab->count)
-		give(pool, j->slab);
+	for (uint32_t i = 0; i < j->part_count; i++) {
+		struct ckw_slab *slab = j->parts[i].slab;
+
+		j->save->unstored -= j->parts[i].count;
+		slab->done += j->parts[i].count;
+		if (slab->done == slab->count)
+			give(pool, slab);
+	}
 }
 
-static bool store_chunk(struct ckw_worker *k, struct ckpt_save *s,
-			const struct ckw_tensor *t, size_t chunk,
-			uint8_t *data)
+/* Chunks that wait for another to be hashed beside. */
+struct pairing {
+	struct ckw_worker *worker;
+	struct ckpt_save *save;
+	struct ckw_todo todo[2];
+	uint32_t count;
+};
+
+static bool put_pair(struct pairing *q)
 {
 	struct ckpt_err err = { 0 };
-	int rc = ckw_put(k, s, t, &s->plan[chunk], &s->parts[chunk], data,
-			 &err);
+	uint32_t n = q->count;
 
-	if (rc == 0)
+	q->count = 0;
+	if (n == 0)
 		return true;
-	ckw_pool_fail(s->writer, s->run, &err);
+	if (ckw_aborted(q->save, NULL))
+		return false;
+	if (ckw_put(q->worker, q->save, q->todo, n, &err) == 0)
+		return true;
+	ckw_pool_fail(q->save->writer, q->save->run, &err);
 	return false;
 }
 
-static void store(struct ckw_worker *k, const struct job *j)
+static bool store_part(struct pairing *q, const struct part *part)
 {
-	struct ckpt_save *s = j->save->save;
-	const struct ckw_tensor *t = &s->tensors[j->slab->tensor];
+	struct ckpt_save *s = q->save;
+	const struct ckw_tensor *t = &s->tensors[part->slab->tensor];
 	size_t at = 0, place;
 
-	for (uint32_t i = 0; i < j->first + j->count; i++) {
-		size_t chunk = j->slab->first + i;
+	for (uint32_t i = 0; i < part->first + part->count; i++) {
+		size_t chunk = part->slab->first + i;
 
 		while (chunk >= t->first_chunk + t->chunk_count)
 			t++;
 		at = ckw_slab_place(at, s->plan[chunk].raw_len, &place);
-		if (i < j->first)
+		if (i < part->first)
 			continue;
-		if (ckw_aborted(s, NULL) ||
-		    !store_chunk(k, s, t, chunk, j->slab->data + place))
-			return;
+		q->todo[q->count++] = (struct ckw_todo){
+			t, &s->plan[chunk], &s->parts[chunk],
+			part->slab->data + place };
+		if (q->count == 2 && !put_pair(q))
+			return false;
 	}
+	return true;
+}
+
+static void store(struct ckw_worker *k, const struct job *j)
+{
+	struct pairing q = { .worker = k, .save = j->save->save };
+
+	for (uint32_t i = 0; i < j->part_count; i++)
+		if (!store_part(&q, &j->parts[i]))
+			return;
+	(void)put_pair(&q);
 }
 
 static void *work(void *arg)
@@ -268,14 +311,14 @@ static void *work(void *arg)
 		pthread_mutex_unlock(lock);
 		bool ok = true;
 
-		if (j.count == 0)
+		if (j.slab)
 			ok = ckw_capture(k, j.slab);
 		else
 			store(k, &j);
 		pthread_mutex_lock(lock);
 		pool->computing -= !j.source;
 		j.save->jobs--;
-		if (j.count == 0)
+		if (j.slab)
 			after_capture(pool, &j, ok);
 		else
 			after_store(pool, &j);

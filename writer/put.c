@@ -32,7 +32,7 @@ struct ckw_pack {
 	bool full;
 };
 
-static void count(atomic_ullong *counter, uint64_t n)
+static void count_up(atomic_ullong *counter, uint64_t n)
 {
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
@@ -173,60 +173,85 @@ static int write_chunk(struct ckw_worker *k, struct ckpt_save *s,
 				   .codec = at.codec };
 
 	memcpy(place.pack, ckc_pack_writer_uuid(pack->w), sizeof(place.pack));
-	count(&s->fresh, c->raw_len);
-	count(&s->fresh_chunks, 1);
-	count(&s->written, at.head_len + at.stored_len);
+	count_up(&s->fresh, c->raw_len);
+	count_up(&s->fresh_chunks, 1);
+	count_up(&s->written, at.head_len + at.stored_len);
 	return cks_find_add(s->find, c->digest, &place, err);
 }
 
-/* The digest, by the last save's where the bytes are the same. true: and its
- * chunk is there. */
-static bool make_digest(struct ckpt_save *s, const struct ckw_tensor *t,
-			struct ckw_chunk *c, const uint8_t *data)
+/* Statistics and marks; true: as in the last save, and its chunk is there. */
+static bool unchanged(struct ckpt_save *s, const struct ckw_todo *d)
 {
-	size_t i = (size_t)(c - s->plan) - t->first_chunk;
+	struct ckw_chunk *c = d->chunk;
+	size_t i = (size_t)(c - s->plan) - d->tensor->first_chunk;
 	struct ckq_place place;
-	const struct ckw_chunk *was = ckw_past_chunk(s, t, i, &place);
+	const struct ckw_chunk *was = ckw_past_chunk(s, d->tensor, i, &place);
 	struct ckb_mark m;
 
+	ckt_stats_init(d->part, d->tensor->dtype);
+	d->part->value_class = d->tensor->stats.value_class;
+	ckt_stats_add(d->part, d->tensor->dtype, d->data, c->raw_len);
+	c->quick = ckw_quick(d->data, c->raw_len);
 	ckb_mark_init(&m, s->writer->seed);
-	ckb_mark_add(&m, data, c->raw_len);
+	ckb_mark_add(&m, d->data, c->raw_len);
 	ckb_mark_end(&m, c->mark);
-	if (was && was->raw_len == c->raw_len &&
-	    memcmp(was->mark, c->mark, sizeof(c->mark)) == 0 &&
-	    cks_find_proved(s->find, was->digest, &place)) {
-		memcpy(c->digest, was->digest, sizeof(c->digest));
-		return true;
-	}
-	ckc_sha256(data, c->raw_len, c->digest);
-	return false;
+	if (!was || was->raw_len != c->raw_len ||
+	    memcmp(was->mark, c->mark, sizeof(c->mark)) != 0 ||
+	    !cks_find_proved(s->find, was->digest, &place))
+		return false;
+	memcpy(c->digest, was->digest, sizeof(c->digest));
+	return true;
 }
 
-int ckw_put(struct ckw_worker *k, struct ckpt_save *s,
-	    const struct ckw_tensor *t, struct ckw_chunk *c,
-	    struct ckpt_stats *part, uint8_t *data, struct ckpt_err *err)
+static int put_changed(struct ckw_worker *k, struct ckpt_save *s,
+		       const struct ckw_todo *d, struct ckpt_err *err)
 {
 	struct ckw_pack *pack;
 
-	ckt_stats_init(part, t->dtype);
-	part->value_class = t->stats.value_class;
-	ckt_stats_add(part, t->dtype, data, c->raw_len);
-	c->quick = ckw_quick(data, c->raw_len);
-	bool known = make_digest(s, t, c, data);
-
-	count(&s->hashed, c->raw_len);
-	count(&s->chunks, 1);
-	if (known || cks_find_claim(s->find, c->digest, c->raw_len))
+	if (cks_find_claim(s->find, d->chunk->digest, d->chunk->raw_len))
 		return 0;
 	int rc = pack_get(s, &pack, err);
 
 	if (!pack)
 		return rc;
 	if (rc == 0)
-		rc = write_chunk(k, s, pack, t, c, data, err);
+		rc = write_chunk(k, s, pack, d->tensor, d->chunk, d->data,
+				 err);
 	int last = pack_put(s, pack, rc == 0 ? err : NULL);
 
 	return rc < 0 ? rc : last;
+}
+
+int ckw_put(struct ckw_worker *k, struct ckpt_save *s,
+	    const struct ckw_todo *todo, uint32_t count, struct ckpt_err *err)
+{
+	const struct ckw_todo *fresh[2];
+	const void *data[2];
+	uint8_t *out[2];
+	size_t len[2];
+	uint32_t n = 0;
+	int rc = 0;
+
+	CKB_REQUIRE(count <= 2);
+	for (uint32_t i = 0; i < count; i++) {
+		if (unchanged(s, &todo[i]))
+			continue;
+		fresh[n] = &todo[i];
+		data[n] = todo[i].data;
+		len[n] = todo[i].chunk->raw_len;
+		out[n++] = todo[i].chunk->digest;
+	}
+	if (n == 2)
+		ckc_sha256_pair(data, len, out);
+	else if (n == 1)
+		ckc_sha256(data[0], len[0], out[0]);
+	for (uint32_t i = 0; i < count; i++) {
+		count_up(&s->hashed, todo[i].chunk->raw_len);
+		count_up(&s->chunks, 1);
+	}
+	for (uint32_t i = 0; i < n && rc == 0; i++)
+		rc = put_changed(k, s, fresh[i], err);
+	return rc;
 }
 
 /* ---- the end ---- */
@@ -246,7 +271,7 @@ static int put_copy(struct ckpt_save *s, const struct ckb_buf *manifest,
 			     manifest->data, manifest->len, &place, err);
 	ckc_codec_free(zstd);
 	if (rc == 0)
-		count(&s->written, place.head_len + place.stored_len);
+		count_up(&s->written, place.head_len + place.stored_len);
 	return rc;
 }
 

@@ -9,6 +9,11 @@
 
 void ckc_sha256(const void *data, size_t len, uint8_t out[CKPT_DIGEST_BYTES]);
 
+/* Two at once: where the processor has SHA's instructions, in two thirds of the
+ * time as far as their lengths are alike. */
+void ckc_sha256_pair(const void *const data[2], const size_t len[2],
+		     uint8_t *const out[2]);
+
 /* A running one; nothing to free. Its end begins the next. */
 struct ckc_sha256 {
 	uint64_t state[16];

@@ -41,6 +41,30 @@ static void published_examples_hold_whole(void **state)
 	}
 }
 
+/* The oracle is OpenSSL's, message by message. */
+static void two_at_once_are_each_their_own(void **state)
+{
+	static const size_t lengths[] = { 0, 1, 55, 56, 63, 64, 65, 127, 128,
+					  4096, 70001 };
+	static uint8_t bytes[2][70001 + 1];
+
+	(void)state;
+	for (size_t i = 0; i < 2 * sizeof(bytes[0]); i++)
+		bytes[i & 1][i / 2] = (uint8_t)(i * 2654435761u >> 13);
+	for (size_t i = 0; i < CKB_ARRAY_LEN(lengths); i++)
+		for (size_t j = 0; j < CKB_ARRAY_LEN(lengths); j++) {
+			const void *data[2] = { bytes[0] + 1, bytes[1] };
+			size_t len[2] = { lengths[i], lengths[j] };
+			uint8_t have[2][32], want[2][32];
+			uint8_t *out[2] = { have[0], have[1] };
+
+			ckc_sha256_pair(data, len, out);
+			for (int k = 0; k < 2; k++)
+				ckc_sha256(data[k], len[k], want[k]);
+			assert_memory_equal(have, want, sizeof(have));
+		}
+}
+
 static void published_examples_hold_in_pieces(void **state)
 {
 	struct ckc_sha256 h;
@@ -91,6 +115,7 @@ int main(void)
 		cmocka_unit_test(threads_hash_at_once),
 		cmocka_unit_test(published_examples_hold_whole),
 		cmocka_unit_test(published_examples_hold_in_pieces),
+		cmocka_unit_test(two_at_once_are_each_their_own),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
