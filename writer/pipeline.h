@@ -154,7 +154,7 @@ struct ckw_todo {
 	uint8_t *data;
 };
 
-/* Store one or two chunks, whose bytes may be coded where they are. */
+/* Store up to CKC_PUT_MAX chunks, whose bytes may be coded where they are. */
 CKB_MUST int ckw_put(struct ckw_worker *k, struct ckpt_save *s,
 		     const struct ckw_todo *todo, uint32_t count,
 		     struct ckpt_err *err);

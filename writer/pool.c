@@ -28,6 +28,7 @@
 #include "pipeline.h"
 
 #define WRITERS 4u /* threads beside those that compute */
+#define WRITE_BYTES (2u << 20) /* of one write, when there are so many */
 
 struct ckw_pool {
 	struct ckpt_writer *writer;
@@ -37,6 +38,7 @@ struct ckw_pool {
 	struct ckw_worker *workers;
 	uint32_t worker_count, threads;
 	uint32_t computing, writing, idle;
+	uint64_t write_bytes;
 	bool no_room;            /* the ring had none when last asked */
 	bool stop;
 };
@@ -45,11 +47,11 @@ struct job {
 	struct ckw_progress *save;
 	struct ckw_slab *slab;   /* to fill; NULL: to store */
 	bool source;
-	/* two large chunks are hashed side by side, from wherever they are */
+	/* large chunks are hashed side by side, and written in one call */
 	struct part {
 		struct ckw_slab *slab;
 		uint32_t first, count; /* of its chunks */
-	} parts[2];
+	} parts[CKC_PUT_MAX];
 	uint32_t part_count;
 };
 
@@ -131,8 +133,9 @@ static bool find_capture(struct ckw_pool *pool, struct job *out)
 	return false;
 }
 
-/* The next chunk that is to be stored, or a whole slab of small ones. */
-static void take_part(struct ckw_progress *p, struct part *out)
+/* The next chunk that is to be stored, or a whole slab of small ones. Returns
+ * its bytes, roughly. */
+static size_t take_part(struct ckw_progress *p, struct part *out)
 {
 	struct ckw_slab *slab = p->queue;
 
@@ -145,22 +148,33 @@ static void take_part(struct ckw_progress *p, struct part *out)
 		if (!p->queue)
 			p->queue_last = NULL;
 	}
+	return slab->bytes / slab->count * out->count;
+}
+
+/* Enough to be hashed in pairs and written in one large call; less near the
+ * end, where each thread had better have some. */
+static bool more_of_it(const struct ckw_pool *pool,
+		       const struct ckw_progress *p, const struct job *j,
+		       size_t bytes)
+{
+	return p->queue && p->queue->count <= CKW_BAND_CHUNKS &&
+	       j->parts[0].count == 1 && j->part_count < CKC_PUT_MAX &&
+	       (bytes < pool->write_bytes || j->part_count % 2 == 1) &&
+	       p->unstored > 2 * (size_t)pool->threads * j->part_count;
 }
 
 static bool find_store(struct ckw_pool *pool, struct job *out)
 {
 	struct ckpt_save *front = pool->writer->first;
 	struct ckw_progress *p = front ? front->run : NULL;
+	size_t bytes = 0;
 
 	if (!p || !p->queue)
 		return false;
 	*out = (struct job){ .save = p };
-	take_part(p, &out->parts[out->part_count++]);
-	/* near the end each thread had better have one */
-	if (out->parts[0].count == 1 && p->queue &&
-	    p->queue->count <= CKW_BAND_CHUNKS &&
-	    p->unstored >= 4 * (size_t)pool->threads)
-		take_part(p, &out->parts[out->part_count++]);
+	do {
+		bytes += take_part(p, &out->parts[out->part_count++]);
+	} while (more_of_it(pool, p, out, bytes));
 	return true;
 }
 
@@ -228,15 +242,15 @@ static void after_store(struct ckw_pool *pool, const struct job *j)
 	}
 }
 
-/* Chunks that wait for another to be hashed beside. */
-struct pairing {
+/* Chunks that wait for others to be stored with. */
+struct batch {
 	struct ckw_worker *worker;
 	struct ckpt_save *save;
-	struct ckw_todo todo[2];
+	struct ckw_todo todo[CKC_PUT_MAX];
 	uint32_t count;
 };
 
-static bool put_pair(struct pairing *q)
+static bool put_batch(struct batch *q)
 {
 	struct ckpt_err err = { 0 };
 	uint32_t n = q->count;
@@ -252,7 +266,7 @@ static bool put_pair(struct pairing *q)
 	return false;
 }
 
-static bool store_part(struct pairing *q, const struct part *part)
+static bool store_part(struct batch *q, const struct part *part)
 {
 	struct ckpt_save *s = q->save;
 	const struct ckw_tensor *t = &s->tensors[part->slab->tensor];
@@ -269,7 +283,7 @@ static bool store_part(struct pairing *q, const struct part *part)
 		q->todo[q->count++] = (struct ckw_todo){
 			t, &s->plan[chunk], &s->parts[chunk],
 			part->slab->data + place };
-		if (q->count == 2 && !put_pair(q))
+		if (q->count == CKC_PUT_MAX && !put_batch(q))
 			return false;
 	}
 	return true;
@@ -277,12 +291,12 @@ static bool store_part(struct pairing *q, const struct part *part)
 
 static void store(struct ckw_worker *k, const struct job *j)
 {
-	struct pairing q = { .worker = k, .save = j->save->save };
+	struct batch q = { .worker = k, .save = j->save->save };
 
 	for (uint32_t i = 0; i < j->part_count; i++)
 		if (!store_part(&q, &j->parts[i]))
 			return;
-	(void)put_pair(&q);
+	(void)put_batch(&q);
 }
 
 static void *work(void *arg)
@@ -487,6 +501,8 @@ int ckw_pool_new(struct ckpt_writer *w, struct ckpt_err *err)
 		return ckb_err_nomem(err);
 	pool->writer = w;
 	pool->threads = w->opts.threads;
+	/* threads pass a pack's end by as much */
+	pool->write_bytes = ckb_min_u64(WRITE_BYTES, w->opts.pack_bytes / 16);
 	pthread_cond_init(&pool->work, NULL);
 	pool->workers = calloc(pool->threads + WRITERS,
 			       sizeof(*pool->workers));

@@ -142,41 +142,67 @@ static struct ckc_codec *codec_for(struct ckw_worker *k,
 	return k->codec;
 }
 
-static int write_chunk(struct ckw_worker *k, struct ckpt_save *s,
-		       struct ckw_pack *pack, const struct ckw_tensor *t,
-		       const struct ckw_chunk *c, uint8_t *data,
-		       struct ckpt_err *err)
+/* What one call writes: records of chunks that nobody has. */
+struct batch {
+	struct ckc_put puts[CKC_PUT_MAX];
+	struct ckf_record records[CKC_PUT_MAX];
+	struct ckf_cell cells[CKC_PUT_MAX][CKB_CHUNK_CELL_MAX];
+	const struct ckw_todo *todo[CKC_PUT_MAX];
+	uint32_t count;
+};
+
+static int code_batch(struct ckw_worker *k, const struct ckpt_save *s,
+		      struct batch *b, struct ckpt_err *err)
 {
-	struct ckf_cell cells[CKB_CHUNK_CELL_MAX];
-	struct ckf_record r = { .cells = cells };
 	struct ckc_codec *codec = codec_for(k, s);
-	struct ckc_place at;
-	const uint8_t *payload;
 	bool raw = codec == k->raw;
 
-	ckc_codec_dtype(codec, t->dtype);
-	int rc = ckc_record_code(codec, c->digest, data, c->raw_len,
-				 raw ? NULL : data, raw ? NULL : k->cell, &r,
-				 &payload, err);
+	for (uint32_t i = 0; i < b->count; i++) {
+		const struct ckw_todo *d = b->todo[i];
+
+		b->records[i] = (struct ckf_record){ .cells = b->cells[i] };
+		b->puts[i].record = &b->records[i];
+		ckc_codec_dtype(codec, d->tensor->dtype);
+		int rc = ckc_record_code(codec, d->chunk->digest, d->data,
+					 d->chunk->raw_len,
+					 raw ? NULL : d->data,
+					 raw ? NULL : k->cell, &b->records[i],
+					 &b->puts[i].data, err);
+
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int write_batch(struct ckw_worker *k, struct ckpt_save *s,
+		       struct ckw_pack *pack, struct batch *b,
+		       struct ckpt_err *err)
+{
+	int rc = code_batch(k, s, b, err);
 
 	if (rc < 0)
 		return rc;
 	ckw_pool_writing(k, true);
-	rc = ckc_pack_put(pack->w, CKF_RECORD_CHUNK, &r, payload, k->head,
-			  &at, err);
+	rc = ckc_pack_put(pack->w, CKF_RECORD_CHUNK, b->puts, b->count,
+			  k->head, err);
 	ckw_pool_writing(k, false);
-	if (rc < 0)
-		return rc;
-	struct ckq_place place = { .off = at.off, .stored_len = at.stored_len,
-				   .head_len = at.head_len,
-				   .raw_len = (uint32_t)at.raw_len,
-				   .codec = at.codec };
+	for (uint32_t i = 0; i < b->count && rc == 0; i++) {
+		const struct ckc_place *at = &b->puts[i].place;
+		struct ckq_place place = {
+			.off = at->off, .stored_len = at->stored_len,
+			.head_len = at->head_len,
+			.raw_len = (uint32_t)at->raw_len, .codec = at->codec };
 
-	memcpy(place.pack, ckc_pack_writer_uuid(pack->w), sizeof(place.pack));
-	count_up(&s->fresh, c->raw_len);
-	count_up(&s->fresh_chunks, 1);
-	count_up(&s->written, at.head_len + at.stored_len);
-	return cks_find_add(s->find, c->digest, &place, err);
+		memcpy(place.pack, ckc_pack_writer_uuid(pack->w),
+		       sizeof(place.pack));
+		count_up(&s->fresh, at->raw_len);
+		count_up(&s->fresh_chunks, 1);
+		count_up(&s->written, at->head_len + at->stored_len);
+		rc = cks_find_add(s->find, b->todo[i]->chunk->digest, &place,
+				  err);
+	}
+	return rc;
 }
 
 /* Statistics and marks; true: as in the last save, and its chunk is there. */
@@ -203,55 +229,60 @@ static bool unchanged(struct ckpt_save *s, const struct ckw_todo *d)
 	return true;
 }
 
-static int put_changed(struct ckw_worker *k, struct ckpt_save *s,
-		       const struct ckw_todo *d, struct ckpt_err *err)
+static int put_batch(struct ckw_worker *k, struct ckpt_save *s,
+		     struct batch *b, struct ckpt_err *err)
 {
 	struct ckw_pack *pack;
-
-	if (cks_find_claim(s->find, d->chunk->digest, d->chunk->raw_len))
-		return 0;
 	int rc = pack_get(s, &pack, err);
 
 	if (!pack)
 		return rc;
 	if (rc == 0)
-		rc = write_chunk(k, s, pack, d->tensor, d->chunk, d->data,
-				 err);
+		rc = write_batch(k, s, pack, b, err);
 	int last = pack_put(s, pack, rc == 0 ? err : NULL);
 
 	return rc < 0 ? rc : last;
 }
 
-int ckw_put(struct ckw_worker *k, struct ckpt_save *s,
-	    const struct ckw_todo *todo, uint32_t count, struct ckpt_err *err)
+static void hash(const struct ckw_todo *const *todo, uint32_t count)
 {
-	const struct ckw_todo *fresh[2];
 	const void *data[2];
 	uint8_t *out[2];
 	size_t len[2];
-	uint32_t n = 0;
-	int rc = 0;
 
-	CKB_REQUIRE(count <= 2);
 	for (uint32_t i = 0; i < count; i++) {
-		if (unchanged(s, &todo[i]))
-			continue;
-		fresh[n] = &todo[i];
-		data[n] = todo[i].data;
-		len[n] = todo[i].chunk->raw_len;
-		out[n++] = todo[i].chunk->digest;
+		data[i & 1] = todo[i]->data;
+		len[i & 1] = todo[i]->chunk->raw_len;
+		out[i & 1] = todo[i]->chunk->digest;
+		if (i & 1)
+			ckc_sha256_pair(data, len, out);
 	}
-	if (n == 2)
-		ckc_sha256_pair(data, len, out);
-	else if (n == 1)
+	if (count & 1)
 		ckc_sha256(data[0], len[0], out[0]);
+}
+
+int ckw_put(struct ckw_worker *k, struct ckpt_save *s,
+	    const struct ckw_todo *todo, uint32_t count, struct ckpt_err *err)
+{
+	const struct ckw_todo *changed[CKC_PUT_MAX];
+	struct batch b = { 0 };
+	uint64_t bytes = 0;
+	uint32_t n = 0;
+
+	CKB_REQUIRE(count <= CKC_PUT_MAX);
 	for (uint32_t i = 0; i < count; i++) {
-		count_up(&s->hashed, todo[i].chunk->raw_len);
-		count_up(&s->chunks, 1);
+		bytes += todo[i].chunk->raw_len;
+		if (!unchanged(s, &todo[i]))
+			changed[n++] = &todo[i];
 	}
-	for (uint32_t i = 0; i < n && rc == 0; i++)
-		rc = put_changed(k, s, fresh[i], err);
-	return rc;
+	hash(changed, n);
+	count_up(&s->hashed, bytes);
+	count_up(&s->chunks, count);
+	for (uint32_t i = 0; i < n; i++)
+		if (!cks_find_claim(s->find, changed[i]->chunk->digest,
+				    changed[i]->chunk->raw_len))
+			b.todo[b.count++] = changed[i];
+	return b.count > 0 ? put_batch(k, s, &b, err) : 0;
 }
 
 /* ---- the end ---- */

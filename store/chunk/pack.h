@@ -39,15 +39,22 @@ CKB_MUST int ckc_record_code(struct ckc_codec *codec, const uint8_t digest[32],
 			     uint8_t *cell, struct ckf_record *r,
 			     const uint8_t **out_data, struct ckpt_err *err);
 
-/* Write a coded record. Any thread, many at once. @head: CKC_HEAD_BYTES of the
- * caller's, aligned to CKB_PAYLOAD_ALIGN; a payload that large records have
- * and that is aligned likewise is then written from where it lies. NULL: all
- * is copied. After a failure the pack is poisoned (S5): every later call fails
- * the same way. */
-#define CKC_HEAD_BYTES (64u << 10)
+/* A coded record, and where it came to lie. */
+struct ckc_put {
+	struct ckf_record *record;
+	const uint8_t *data;          /* its payload */
+	struct ckc_place place;       /* out */
+};
+
+/* Write @count records, one after another. Any thread, many at once. @head:
+ * CKC_HEAD_BYTES of the caller's, aligned to CKB_PAYLOAD_ALIGN; where all of
+ * them are large and aligned likewise, they are then written from where they
+ * lie, in one call. NULL: all is copied. After a failure the pack is poisoned
+ * (S5): every later call fails the same way. */
+#define CKC_PUT_MAX 8u
+#define CKC_HEAD_BYTES (128u << 10)
 CKB_MUST int ckc_pack_put(struct ckc_pack_writer *w, enum ckf_record_kind kind,
-			  struct ckf_record *r, const uint8_t *data,
-			  uint8_t *head, struct ckc_place *out,
+			  struct ckc_put *puts, uint32_t count, uint8_t *head,
 			  struct ckpt_err *err);
 
 /* Code and put one record of @len raw bytes. One thread at a time. */

@@ -286,10 +286,7 @@ static int take_place(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 {
 	uint32_t head_len = ckf_record_head_bytes(r->cell_count);
 	uint64_t off = ckf_record_place(w->end, head_len, r->stored_len);
-	int rc = poisoned(w, err);
 
-	if (rc < 0)
-		return rc;
 	if (w->entry_count >= CKB_PACK_ENTRY_MAX ||
 	    head_len > CKB_RECORD_HEAD_MAX)
 		return ckb_err(err, CKPT_ELIMIT, "pack '%s' cannot take a "
@@ -332,71 +329,140 @@ static int put_head(struct ckc_pack_writer *w, struct ckf_record *r,
 	return rc == 0 ? gather(w, head, at->head_len, err) : rc;
 }
 
-/* Payload from where it lies, with all that the buffer holds before it. The
- * lock is held until the place is taken and what is shared is copied. */
-static int put_large(struct ckc_pack_writer *w, const uint8_t *data,
-		     uint64_t len, uint8_t *head, struct ckpt_err *err)
+/* What goes to the file in one call: gaps and headers, and payloads. */
+struct batch {
+	struct iovec iov[2 * CKC_PUT_MAX + 1];
+	int count;
+	uint8_t *head;           /* where the next gap and header go */
+	uint64_t from;
+	const uint8_t *tail;     /* behind the last whole block */
+	size_t tail_len;
+};
+
+static void batch_add(struct batch *b, const uint8_t *data, size_t len)
 {
+	b->iov[b->count++] = (struct iovec){ (void *)(uintptr_t)data, len };
+}
+
+/* The header of the record at @at behind what is there, and its payload. */
+static void batch_record(struct batch *b, uint64_t align, uint64_t gap,
+			 const struct ckc_put *put)
+{
+	size_t len = put->place.stored_len;
+	size_t whole = (size_t)(len / align * align);
+	uint8_t *to = b->head;
+
+	memcpy(to, b->tail, b->tail_len);
+	memset(to + b->tail_len, 0, gap);
+	ckf_record_encode(put->record, to + b->tail_len + gap);
+	batch_add(b, to, b->tail_len + gap + put->place.head_len);
+	batch_add(b, put->data, whole);
+	b->head += ckb_div_up(b->iov[b->count - 2].iov_len,
+			      CKB_PAYLOAD_ALIGN) * CKB_PAYLOAD_ALIGN;
+	b->tail = put->data + whole;
+	b->tail_len = len - whole;
+}
+
+/* The lock is held: places for all, and what is shared taken along and left.
+ * Nothing has happened if it fails. */
+static int batch_make(struct ckc_pack_writer *w, enum ckf_record_kind kind,
+		      struct ckc_put *puts, uint32_t count, struct batch *b,
+		      struct ckpt_err *err)
+{
+	uint64_t end = w->end;
+	size_t entries = w->entry_count;
+
+	*b = (struct batch){ .head = b->head, .from = w->held,
+			     .tail = w->buffer,
+			     .tail_len = (size_t)(w->end - w->held) };
+	for (uint32_t i = 0; i < count; i++) {
+		int rc = take_place(w, kind, puts[i].record, &puts[i].place,
+				    err);
+
+		if (rc < 0) {
+			w->end = end;
+			w->entry_count = entries;
+			return rc;
+		}
+		batch_record(b, w->align, puts[i].place.off - w->end,
+			     &puts[i]);
+		w->end = puts[i].place.off + puts[i].place.head_len +
+			 puts[i].place.stored_len;
+	}
+	memcpy(w->buffer, b->tail, b->tail_len);
+	w->held = w->end - b->tail_len;
+	reserve_disk(w);
+	return 0;
+}
+
+/* The lock is held, and given up while bytes are written. */
+static int put_large(struct ckc_pack_writer *w, enum ckf_record_kind kind,
+		     struct ckc_put *puts, uint32_t count, uint8_t *head,
+		     struct ckpt_err *err)
+{
+	struct batch b = { .head = head };
 	struct ckpt_err mine = { 0 };
-	uint64_t from, whole = len / w->align * w->align;
-	size_t before;
 	int rc = 0;
 
-	if (w->end - w->held > CKC_HEAD_BYTES)
+	if (w->end - w->held > 2 * CKB_PAYLOAD_ALIGN)
 		rc = flush(w, err);
-	from = w->held;
-	before = (size_t)(w->end - w->held);
-	if (rc == 0) {
-		memcpy(head, w->buffer, before);
-		memcpy(w->buffer, data + whole, (size_t)(len - whole));
-		w->end += len;
-		w->held += before + whole;
-		reserve_disk(w);
-	}
-	pthread_mutex_unlock(&w->lock);
+	if (rc == 0)
+		rc = batch_make(w, kind, puts, count, &b, err);
 	if (rc < 0)
 		return rc;
-	struct iovec iov[2] = { { head, before },
-				{ (void *)(uintptr_t)data, (size_t)whole } };
+	uint64_t bytes = w->held - b.from;
 
-	rc = ckb_pwritev_full(w->sys, w->fd, iov, 2, from, w->path, &mine);
-	if (rc == 0 && w->align == 1)
-		w->sys->sync_range(w->sys, w->fd, from, before + whole);
-	if (rc == 0)
-		return 0;
-	pthread_mutex_lock(&w->lock);
-	poison(w, rc, &mine);
 	pthread_mutex_unlock(&w->lock);
-	if (err)
+	rc = ckb_pwritev_full(w->sys, w->fd, b.iov, b.count, b.from, w->path,
+			      &mine);
+	if (rc == 0 && w->align == 1)
+		w->sys->sync_range(w->sys, w->fd, b.from, bytes);
+	pthread_mutex_lock(&w->lock);
+	if (rc < 0 && err)
 		*err = mine;
-	return rc;
+	return poison(w, rc, &mine);
+}
+
+/* The lock is held. */
+static int put_small(struct ckc_pack_writer *w, enum ckf_record_kind kind,
+		     struct ckc_put *put, struct ckpt_err *err)
+{
+	int rc = take_place(w, kind, put->record, &put->place, err);
+
+	if (rc == 0)
+		rc = put_head(w, put->record, &put->place, err);
+	return rc < 0 ? rc : gather(w, put->data, put->place.stored_len, err);
+}
+
+/* Where the payload begins a block, header and all before it end one. */
+static bool is_large(const struct ckc_pack_writer *w,
+		     const struct ckc_put *put)
+{
+	return put->record->stored_len >= CKB_PAYLOAD_ALIGN_FROM &&
+	       (uintptr_t)put->data % w->align == 0 &&
+	       ckf_record_head_bytes(put->record->cell_count) <=
+	       CKB_PAYLOAD_ALIGN;
 }
 
 int ckc_pack_put(struct ckc_pack_writer *w, enum ckf_record_kind kind,
-		 struct ckf_record *r, const uint8_t *data, uint8_t *head,
-		 struct ckc_place *out, struct ckpt_err *err)
+		 struct ckc_put *puts, uint32_t count, uint8_t *head,
+		 struct ckpt_err *err)
 {
-	struct ckc_place at;
+	bool large = head;
+	int rc;
 
-	r->kind = (uint16_t)kind;
-	pthread_mutex_lock(&w->lock);
-	int rc = take_place(w, kind, r, &at, err);
-
-	if (rc == 0)
-		rc = put_head(w, r, &at, err);
-	/* where the payload begins a block: header and all before end one */
-	bool large = head && r->stored_len >= CKB_PAYLOAD_ALIGN_FROM &&
-		     (uintptr_t)data % w->align == 0;
-
-	if (rc == 0 && large) {
-		rc = put_large(w, data, r->stored_len, head, err);
-	} else {
-		if (rc == 0)
-			rc = gather(w, data, (size_t)r->stored_len, err);
-		pthread_mutex_unlock(&w->lock);
+	CKB_REQUIRE(count > 0 && count <= CKC_PUT_MAX);
+	for (uint32_t i = 0; i < count; i++) {
+		puts[i].record->kind = (uint16_t)kind;
+		large = large && is_large(w, &puts[i]);
 	}
-	if (rc == 0)
-		*out = at;
+	pthread_mutex_lock(&w->lock);
+	rc = poisoned(w, err);
+	if (rc == 0 && large)
+		rc = put_large(w, kind, puts, count, head, err);
+	for (uint32_t i = 0; rc == 0 && !large && i < count; i++)
+		rc = put_small(w, kind, &puts[i], err);
+	pthread_mutex_unlock(&w->lock);
 	return rc;
 }
 
@@ -438,7 +504,13 @@ int ckc_pack_append(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 			     coded ? w->coded : NULL,
 			     coded ? w->coded + w->coded_cap : NULL, &r,
 			     &data, err);
-	return rc == 0 ? ckc_pack_put(w, kind, &r, data, NULL, out, err) : rc;
+	struct ckc_put put = { .record = &r, .data = data };
+
+	if (rc == 0)
+		rc = ckc_pack_put(w, kind, &put, 1, NULL, err);
+	if (rc == 0)
+		*out = put.place;
+	return rc;
 }
 
 static int by_digest(const void *a, const void *b)

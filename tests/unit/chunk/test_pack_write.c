@@ -209,8 +209,12 @@ static int put(struct ckc_pack_writer *w, struct ckc_codec *codec,
 	int rc = ckc_record_code(codec, digest, data, len,
 				 again, cell, &r, &payload, &err);
 
-	return rc < 0 ? rc : ckc_pack_put(w, CKF_RECORD_CHUNK, &r, payload,
-					  head, out, &err);
+	struct ckc_put p = { .record = &r, .data = payload };
+
+	if (rc == 0)
+		rc = ckc_pack_put(w, CKF_RECORD_CHUNK, &p, 1, head, &err);
+	*out = p.place;
+	return rc;
 }
 
 static void large_raw_payloads_are_written_where_they_lie(void **state)
