@@ -82,6 +82,7 @@ static int run(struct ckpt_save *s, struct ckpt_err *err)
 		rc = ckw_plan(s, err);
 	if (rc == 0) {
 		ckw_past_match(s);
+		ckw_paced_init(s);
 		rc = move_bytes(s, err);
 	}
 	if (rc == 0)

@@ -393,6 +393,15 @@ void ckw_pool_fail(struct ckpt_writer *w, struct ckw_progress *p,
 	pthread_mutex_unlock(&w->lock);
 }
 
+bool ckw_pool_failed(struct ckpt_save *s)
+{
+	pthread_mutex_lock(&s->writer->lock);
+	bool yes = s->run && s->run->err.code != 0;
+
+	pthread_mutex_unlock(&s->writer->lock);
+	return yes;
+}
+
 /* The lock is held. */
 static bool failed(struct ckw_progress *p)
 {

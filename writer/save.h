@@ -9,6 +9,7 @@
 #include <ckpt/writer.h>
 
 #include "base/buf.h"
+#include "limit.h"
 #include "tensor/grid.h"
 #include "verbs/find.h"
 #include "verbs/stage.h"
@@ -25,6 +26,7 @@ struct ckpt_writer {
 					     order of start; guard: lock */
 	uint32_t open_saves;              /* guard: lock */
 	struct ckw_pool *pool;            /* fixed after open */
+	struct ckw_limit writes;          /* bytes of packs; if there is one */
 	struct ckw_past *past;            /* the last published save, or NULL;
 					     guard: lock */
 	uint64_t seed;                    /* of marks; never stored */
@@ -97,6 +99,7 @@ struct ckpt_save {
 	size_t names_cap;
 	/* the pipeline's own, from start to its end */
 	struct cks_stage *stage;
+	struct ckw_paced paced;         /* if the writer has a limit */
 	struct cks_find *find;
 	struct ckw_chunk *plan;         /* of all tensors, in their order */
 	struct ckpt_stats *parts;       /* of each chunk */

@@ -137,6 +137,8 @@ int ckpt_writer_open(struct ckpt_store *store,
 	}
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->turn_changed, NULL);
+	ckw_limit_init(&w->writes, w->opts.write_bytes_per_s,
+		       ckw_paced_step(w->opts.write_bytes_per_s));
 	rc = make_ready(w, err);
 	if (rc < 0) {
 		ckpt_writer_close(w);
@@ -163,6 +165,7 @@ void ckpt_writer_close(struct ckpt_writer *w)
 	ckw_past_unref(w->past);
 	pthread_mutex_destroy(&w->lock);
 	pthread_cond_destroy(&w->turn_changed);
+	ckw_limit_fini(&w->writes);
 	free(w);
 }
 

@@ -372,6 +372,11 @@ static void pack_file(char dst[CKS_STAGE_PATH_BYTES],
 	cks_stage_path(dst, st, file);
 }
 
+void cks_stage_write_through(struct cks_stage *st, const struct ckb_sys *sys)
+{
+	st->packs = sys;
+}
+
 int cks_stage_pack(struct cks_stage *st, bool direct,
 		   struct ckc_pack_writer **out, struct ckpt_err *err)
 {
@@ -383,8 +388,9 @@ int cks_stage_pack(struct cks_stage *st, bool direct,
 	if (rc < 0)
 		return rc;
 	pack_file(path, st, uuid);
-	return ckc_pack_create(st->s->sys, st->s->dirfd, path, uuid,
-			       st->s->uuid, direct, out, err);
+	return ckc_pack_create(st->packs ? st->packs : st->s->sys,
+			       st->s->dirfd, path, uuid, st->s->uuid, direct,
+			       out, err);
 }
 
 /* S2: a sealed, synced pack gets its name, and that name is synced too. */

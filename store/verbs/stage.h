@@ -38,6 +38,10 @@ CKB_MUST int cks_stage_keeps(const struct cks_stage *st,
 			     const struct ckpt_checkpoint *ckpt,
 			     struct ckpt_err *err);
 
+/* Packs made from now on are written through @sys, which outlives them; of its
+ * calls those are made that a pack in the making needs (writer/paced.c). */
+void cks_stage_write_through(struct cks_stage *st, const struct ckb_sys *sys);
+
 /* @direct: see ckc_pack_create(). */
 CKB_MUST int cks_stage_pack(struct cks_stage *st, bool direct,
 			    struct ckc_pack_writer **out,

@@ -23,6 +23,7 @@ struct cks_barred_set {
 
 struct cks_stage {
 	struct ckpt_store *s;
+	const struct ckb_sys *packs;   /* writes them; NULL: the store's */
 	char *name;
 	char dir[CKS_STAGE_DIR_BYTES]; /* under the store, by path always */
 	int lock_fd;                   /* held with flock; -1: none */

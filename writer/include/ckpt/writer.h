@@ -64,6 +64,9 @@ struct ckpt_writer_opts {
 	int nice;             /* of these threads: 0 to 19 */
 	enum ckpt_io io;
 	uint32_t flags;       /* CKPT_WRITER_... */
+	uint64_t write_bytes_per_s; /* to packs, of all saves together, in small
+				 bursts; 0: no limit. What does not fit in
+				 staging is captured no faster, either */
 };
 
 /**
