@@ -38,3 +38,12 @@ int64_t ckw_limit_take(struct ckw_limit *l, int64_t now_ns, uint64_t n)
 	pthread_mutex_unlock(&l->lock);
 	return at;
 }
+
+int64_t ckw_limit_free(struct ckw_limit *l)
+{
+	pthread_mutex_lock(&l->lock);
+	int64_t at = l->free_ns;
+
+	pthread_mutex_unlock(&l->lock);
+	return at;
+}

@@ -96,6 +96,9 @@ void *ckw_run(void *arg)
 {
 	struct ckpt_save *s = arg;
 	struct ckpt_err err = { 0 };
+	int64_t cpu_ns = 0;
+
+	ckw_share_begin(s->writer);
 	int rc = ckw_aborted(s, &err) ? CKPT_ECANCELED : run(s, &err);
 
 	/* before anybody is told: what was borrowed is free, staging gone */
@@ -104,6 +107,7 @@ void *ckw_run(void *arg)
 	ckw_set_state(s, rc == 0 ? CKW_DONE : CKW_FAILED,
 		      rc == 0 ? NULL : &err);
 	remember(s, rc);
+	ckw_share_charge(s->writer, &cpu_ns, false);
 	ckw_leave(s);
 	return NULL;
 }

@@ -69,6 +69,7 @@ struct ckw_progress {
 struct ckw_worker {
 	struct ckw_pool *pool;
 	pthread_t thread;
+	int64_t cpu_ns;               /* it took, when last charged */
 	struct ckc_codec *raw, *codec; /* codec NULL: raw only */
 	uint8_t *head;                /* CKC_HEAD_BYTES, aligned */
 	uint8_t *cell;                /* CKB_CELL_BYTES, with a codec */

@@ -20,8 +20,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "base/limits.h"
 #include "chunk/pack.h"
@@ -178,19 +176,23 @@ static bool find_store(struct ckw_pool *pool, struct job *out)
 	return true;
 }
 
-static bool capture_first(const struct ckw_pool *pool)
+static bool caller_waits(const struct ckw_pool *pool)
 {
 	for (const struct ckw_progress *p = pool->saves; p; p = p->next)
 		if (p->wanted > 0 && p->uncaptured > 0)
 			return true;
-	return pool->writing >= 2;
+	return false;
 }
 
 static bool find_job(struct ckw_pool *pool, struct job *out)
 {
-	if (pool->computing >= pool->threads)
+	bool waited = caller_waits(pool);
+	struct timespec until;
+
+	if (pool->computing >= pool->threads ||
+	    (!waited && ckw_share_spent(pool->writer, &until)))
 		return false;
-	if (capture_first(pool) && find_capture(pool, out))
+	if ((waited || pool->writing >= 2) && find_capture(pool, out))
 		return true;
 	return find_store(pool, out) || find_capture(pool, out);
 }
@@ -299,6 +301,20 @@ static void store(struct ckw_worker *k, const struct job *j)
 	(void)put_batch(&q);
 }
 
+/* The lock is held. */
+static void wait_for_work(struct ckw_pool *pool)
+{
+	pthread_mutex_t *lock = &pool->writer->lock;
+	struct timespec until;
+
+	pool->idle++;
+	if (ckw_share_spent(pool->writer, &until))
+		(void)pthread_cond_timedwait(&pool->work, lock, &until);
+	else
+		pthread_cond_wait(&pool->work, lock);
+	pool->idle--;
+}
+
 static void *work(void *arg)
 {
 	struct ckw_worker *k = arg;
@@ -306,16 +322,11 @@ static void *work(void *arg)
 	pthread_mutex_t *lock = &pool->writer->lock;
 	struct job j;
 
-	/* less than the training's own; what it may not be is no failure */
-	if (pool->writer->opts.nice > 0)
-		(void)setpriority(PRIO_PROCESS, (id_t)gettid(),
-				  pool->writer->opts.nice);
+	ckw_share_begin(pool->writer);
 	pthread_mutex_lock(lock);
 	while (!pool->stop) {
 		if (!find_job(pool, &j)) {
-			pool->idle++;
-			pthread_cond_wait(&pool->work, lock);
-			pool->idle--;
+			wait_for_work(pool);
 			continue;
 		}
 		/* a source may be slow, and takes little of a processor */
@@ -330,6 +341,8 @@ static void *work(void *arg)
 		else
 			store(k, &j);
 		pthread_mutex_lock(lock);
+		ckw_share_charge(pool->writer, &k->cpu_ns,
+				 caller_waits(pool));
 		pool->computing -= !j.source;
 		j.save->jobs--;
 		if (j.slab)
@@ -504,6 +517,7 @@ static void worker_fini(struct ckw_worker *k)
 int ckw_pool_new(struct ckpt_writer *w, struct ckpt_err *err)
 {
 	struct ckw_pool *pool = calloc(1, sizeof(*pool));
+	pthread_condattr_t attr;
 	int rc;
 
 	if (!pool)
@@ -512,7 +526,10 @@ int ckw_pool_new(struct ckpt_writer *w, struct ckpt_err *err)
 	pool->threads = w->opts.threads;
 	/* threads pass a pack's end by as much */
 	pool->write_bytes = ckb_min_u64(WRITE_BYTES, w->opts.pack_bytes / 16);
-	pthread_cond_init(&pool->work, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&pool->work, &attr);
+	pthread_condattr_destroy(&attr);
 	pool->workers = calloc(pool->threads + WRITERS,
 			       sizeof(*pool->workers));
 	rc = pool->workers ? ckw_ring_init(&pool->ring, w->opts.staging_bytes,

@@ -27,6 +27,7 @@ struct ckpt_writer {
 	uint32_t open_saves;              /* guard: lock */
 	struct ckw_pool *pool;            /* fixed after open */
 	struct ckw_limit writes;          /* bytes of packs; if there is one */
+	struct ckw_limit cpu;             /* ns of processors; likewise */
 	struct ckw_past *past;            /* the last published save, or NULL;
 					     guard: lock */
 	uint64_t seed;                    /* of marks; never stored */

@@ -10,7 +10,6 @@
  * Lives inside somebody's training job: a writer closed too early is kept, and
  * a note is written; the job goes on.
  */
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -30,6 +29,19 @@ static int check_opts(const struct ckpt_writer_opts *o, struct ckpt_err *err)
 	if (o->nice < 0 || o->nice > 19)
 		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.nice is %d; "
 			       "it must be 0 to 19", o->nice);
+	if (o->ionice != CKPT_IONICE_NONE &&
+	    o->ionice != CKPT_IONICE_BEST_EFFORT &&
+	    o->ionice != CKPT_IONICE_IDLE)
+		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.ionice is "
+			       "%d, which is no class", (int)o->ionice);
+	if (o->ionice_level < 0 || o->ionice_level > 7)
+		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts."
+			       "ionice_level is %d; it must be 0 to 7",
+			       o->ionice_level);
+	if (o->cpu_share > 100)
+		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.cpu_share "
+			       "is %u percent; at most 100 there are",
+			       o->cpu_share);
 	if (o->threads > CKB_WRITER_THREADS_MAX)
 		return ckb_err(err, CKPT_EINVAL, "ckpt_writer_opts.threads is "
 			       "%u; at most %u are supported", o->threads,
@@ -53,15 +65,11 @@ int ckw_codec(const struct ckpt_writer *w, struct ckc_codec **out,
 	return ckc_codec_new(codec, w->opts.zstd_level, out, err);
 }
 
-/* Those that this process may use. */
-static uint32_t processors(void)
+static uint32_t threads_auto(void)
 {
-	cpu_set_t set;
-	int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
-							     : 1;
+	uint32_t n = ckw_processors();
 
-	return n > 0 && n < (int)CKB_WRITER_THREADS_AUTO
-		? (uint32_t)n : CKB_WRITER_THREADS_AUTO;
+	return n < CKB_WRITER_THREADS_AUTO ? n : CKB_WRITER_THREADS_AUTO;
 }
 
 /* File systems on which direct writes were measured to win (HACKING.md). */
@@ -121,7 +129,7 @@ int ckpt_writer_open(struct ckpt_store *store,
 	if (w->opts.staging_bytes < CKB_STAGING_MIN_BYTES)
 		w->opts.staging_bytes = CKB_STAGING_MIN_BYTES;
 	if (w->opts.threads == 0)
-		w->opts.threads = processors();
+		w->opts.threads = threads_auto();
 	if (w->opts.zstd_level == 0)
 		w->opts.zstd_level = 1;
 	if (w->opts.pack_bytes == 0)
@@ -139,6 +147,7 @@ int ckpt_writer_open(struct ckpt_store *store,
 	pthread_cond_init(&w->turn_changed, NULL);
 	ckw_limit_init(&w->writes, w->opts.write_bytes_per_s,
 		       ckw_paced_step(w->opts.write_bytes_per_s));
+	ckw_share_init(w);
 	rc = make_ready(w, err);
 	if (rc < 0) {
 		ckpt_writer_close(w);
@@ -166,6 +175,7 @@ void ckpt_writer_close(struct ckpt_writer *w)
 	pthread_mutex_destroy(&w->lock);
 	pthread_cond_destroy(&w->turn_changed);
 	ckw_limit_fini(&w->writes);
+	ckw_limit_fini(&w->cpu);
 	free(w);
 }
 

@@ -7,6 +7,8 @@
 #include "save_fixture.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "fault_sys.h"
@@ -180,6 +182,173 @@ static void a_failure_does_not_wait(void **state)
 	assert_int_equal(fix_files(f, "staging"), 0);
 }
 
+/* ---- a share of the processors ---- */
+
+static void threads_take_their_share(void **state)
+{
+	struct fix *f = *state;
+	struct ckpt_writer *w = writer(f->store, (struct ckpt_writer_opts){
+		.cpu_share = 5 });
+	struct timespec all, mine, all2, mine2;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &all);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &mine);
+	int64_t start = now_ns();
+
+	fix_save(w, "a", false, 24 * MIB, 4);
+	double wall = (double)(now_ns() - start);
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &all2);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &mine2);
+	double took = (double)(ckb_time_ns(&all2) - ckb_time_ns(&all) -
+			       ckb_time_ns(&mine2) + ckb_time_ns(&mine));
+
+	/* the last tiles of each thread are not waited for */
+	assert_true(wall >= took / (0.05 * ckw_processors()) / 2);
+	ckpt_writer_close(w);
+}
+
+static void who_waits_for_capture_is_not_slowed_down(void **state)
+{
+	struct fix *f = *state;
+	struct ckpt_err err = { 0 };
+	struct ckpt_writer *w = writer(f->store, (struct ckpt_writer_opts){
+		.cpu_share = 1 });
+
+	/* hours of debt */
+	(void)ckw_limit_take(&w->cpu, now_ns(), 1000ull * SECOND_NS);
+	struct ckpt_save *s = started(w, NULL);
+	struct ckpt_save_progress p;
+
+	usleep(20000);
+	ckpt_save_progress(s, &p);
+	assert_int_equal(p.bytes_captured, 0);
+	assert_ok(ckpt_save_wait(s, CKPT_CAPTURED, &err));
+	/* nor has an abort to wait */
+	ckpt_save_abort(s);
+	ckpt_save_free(s);
+	ckpt_writer_close(w);
+}
+
+/* ---- priorities ---- */
+
+/* Threads of this process called @name, and those with nice @nice and I/O
+ * priority @io (< 0: whatever it is). */
+static void count_threads(const char *name, int nice, int io, int *out_all,
+			  int *out_so)
+{
+	DIR *d = opendir("/proc/self/task");
+	struct dirent *e;
+
+	assert_non_null(d);
+	*out_all = *out_so = 0;
+	while ((e = readdir(d))) {
+		char path[300], text[1024] = "";
+		int tid = atoi(e->d_name), have = 0, at = 0;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+		FILE *file = tid > 0 ? fopen(path, "r") : NULL;
+
+		if (!file)
+			continue;
+		(void)!fgets(text, sizeof(text), file);
+		fclose(file);
+		char *end = strrchr(text, ')');
+
+		if (!end || !strstr(text, name))
+			continue;
+		/* proc(5): state is field 3, nice 19 */
+		assert_int_equal(sscanf(end + 2, "%*s %*s %*s %*s %*s %*s %*s "
+					"%*s %*s %*s %*s %*s %*s %*s %*s %*s "
+					"%d%n", &have, &at), 1);
+		++*out_all;
+		*out_so += have == nice &&
+			   (io < 0 || syscall(SYS_ioprio_get, 1, tid) == io);
+	}
+	closedir(d);
+}
+
+/* They set it as their first thing, which may be a moment from now. */
+static void await_threads(const char *name, int nice, int io, int want)
+{
+	int all = 0, so = 0;
+
+	for (int i = 0; i < 20000 && (all != want || so != want); i++) {
+		count_threads(name, nice, io, &all, &so);
+		usleep(1000);
+	}
+	assert_int_equal(all, want);
+	assert_int_equal(so, want);
+}
+
+static void threads_have_the_priorities_asked_for(void **state)
+{
+	static const struct {
+		int nice;
+		enum ckpt_ionice class;
+		int level, want;
+	} cases[] = {
+		{ 7, CKPT_IONICE_BEST_EFFORT, 6, 2 << 13 | 6 },
+		{ 19, CKPT_IONICE_IDLE, 5, 3 << 13 },
+		{ 0, CKPT_IONICE_NONE, 0, -1 },
+	};
+	struct fix *f = *state;
+	bool known = syscall(SYS_ioprio_get, 1, 0) >= 0;
+	int own = getpriority(PRIO_PROCESS, 0);
+	ckpt_writer_close(f->writer);
+	f->writer = NULL;
+	if (!known)
+		print_message("ioprio_get(2) is not there: only nice\n");
+	for (size_t i = 0; i < CKB_ARRAY_LEN(cases); i++) {
+		struct ckpt_writer *w = writer(f->store,
+			(struct ckpt_writer_opts){ .threads = 3,
+				.nice = cases[i].nice,
+				.ionice = cases[i].class,
+				.ionice_level = cases[i].level,
+				.write_bytes_per_s = 1 });
+		struct ckpt_save *s = started(w, NULL);
+		int io = known ? cases[i].want : -1;
+		int nice = cases[i].nice > own ? cases[i].nice : own;
+
+		await_threads("(ckpt-worker)", nice, io, 3 + 4);
+		/* the save's own, too */
+		await_threads("(ckpt-capture)", nice, io, 1);
+		/* and the program's keeps what it had */
+		assert_int_equal(getpriority(PRIO_PROCESS, 0), own);
+		ckpt_save_free(s);
+		ckpt_writer_close(w);
+	}
+}
+
+static void limits_that_cannot_be_are_refused(void **state)
+{
+	static const struct {
+		struct ckpt_writer_opts o;
+		const char *says;
+	} cases[] = {
+		{ { .cpu_share = 101 }, "cpu_share is 101" },
+		{ { .ionice = (enum ckpt_ionice)1 }, "ionice is 1" },
+		{ { .ionice = (enum ckpt_ionice)4 }, "ionice is 4" },
+		{ { .ionice_level = 8 }, "ionice_level is 8" },
+		{ { .ionice_level = -1 }, "ionice_level is -1" },
+		{ { .nice = -1 }, "nice is -1" },
+		{ { .nice = 20 }, "nice is 20" },
+	};
+	struct fix *f = *state;
+	struct ckpt_writer *w;
+	struct ckpt_err err = { 0 };
+
+	for (size_t i = 0; i < CKB_ARRAY_LEN(cases); i++) {
+		struct ckpt_writer_opts o = cases[i].o;
+
+		o.size = sizeof(o);
+		assert_code(ckpt_writer_open(f->store, &o, &w, &err),
+			    CKPT_EINVAL);
+		assert_null(w);
+		assert_says(err, cases[i].says);
+	}
+}
+
 #define TEST(name) \
 	cmocka_unit_test_setup_teardown(name, fix_setup, fix_teardown)
 
@@ -191,6 +360,10 @@ int main(void)
 		TEST(packs_are_written_no_faster),
 		TEST(who_waits_is_behind_and_can_be_aborted),
 		TEST(a_failure_does_not_wait),
+		TEST(threads_take_their_share),
+		TEST(who_waits_for_capture_is_not_slowed_down),
+		TEST(threads_have_the_priorities_asked_for),
+		TEST(limits_that_cannot_be_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,6 +48,17 @@ enum ckpt_io {
 	CKPT_IO_DIRECT = 2,   /* past it (O_DIRECT), where it can be */
 };
 
+/**
+ * Classes of ioprio_set(2). Direct writes carry them. What the kernel writes
+ * out of the page cache by itself does not, and of its schedulers only some
+ * look at them (BFQ and mq-deadline do; none and kyber do not).
+ */
+enum ckpt_ionice {
+	CKPT_IONICE_NONE = 0, /* as the process has it */
+	CKPT_IONICE_BEST_EFFORT = 2,
+	CKPT_IONICE_IDLE = 3, /* when nobody else wants the disk */
+};
+
 /* Touch all of staging when the writer is opened, so that no save pays for
  * memory that is used for the first time. */
 #define CKPT_WRITER_TOUCH 1u
@@ -64,6 +75,15 @@ struct ckpt_writer_opts {
 	int nice;             /* of these threads: 0 to 19 */
 	enum ckpt_io io;
 	uint32_t flags;       /* CKPT_WRITER_... */
+	uint32_t cpu_share;   /* percent of the time of all processors of this
+				 process that the writer's threads may take
+				 together, kept tile by tile; 0: no limit.
+				 Off while a caller waits for CAPTURED: it is
+				 stopped, and leaves the processors free */
+	enum ckpt_ionice ionice; /* of these threads, with its level: 0, the
+				 first, to 7; IDLE has none. Like nice no
+				 failure where the system does not grant it */
+	int ionice_level;
 	uint64_t write_bytes_per_s; /* to packs, of all saves together, in small
 				 bursts; 0: no limit. What does not fit in
 				 staging is captured no faster, either */
