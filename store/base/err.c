@@ -40,6 +40,7 @@ const char *ckpt_code_name(int code)
 		"OK", "EINVAL", "ENOENT", "EEXIST", "EIO", "ECORRUPT",
 		"EFORMAT", "EVERSION", "ENOMEM", "ENOSPC", "ELIMIT", "EPERM",
 		"EBUSY", "ESTATE", "ECANCELED", "EPEER", "EUNSURE", "ESTALE",
+		"ETIMEDOUT",
 	};
 
 	if (code > 0 || -code >= (int)CKB_ARRAY_LEN(names))

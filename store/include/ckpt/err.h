@@ -41,6 +41,7 @@ enum ckpt_code {
 	CKPT_EPEER = -15,    /* another rank failed */
 	CKPT_EUNSURE = -16,  /* published, visible; durability unknown (S3) */
 	CKPT_ESTALE = -17,   /* removed or replaced since it was opened */
+	CKPT_ETIMEDOUT = -18, /* not yet: what was waited for goes on */
 };
 
 #define CKPT_ERR_MESSAGE_BYTES 1008

@@ -178,7 +178,8 @@ static void every_code_has_its_name(void **state)
 	assert_string_equal(ckpt_code_name(CKPT_ELIMIT), "ELIMIT");
 	assert_string_equal(ckpt_code_name(CKPT_EUNSURE), "EUNSURE");
 	assert_string_equal(ckpt_code_name(CKPT_ESTALE), "ESTALE");
-	assert_string_equal(ckpt_code_name(CKPT_ESTALE - 1), "?");
+	assert_string_equal(ckpt_code_name(CKPT_ETIMEDOUT), "ETIMEDOUT");
+	assert_string_equal(ckpt_code_name(CKPT_ETIMEDOUT - 1), "?");
 	assert_string_equal(ckpt_code_name(1), "?");
 	assert_string_equal(ckpt_code_name(INT32_MIN), "?");
 	assert_string_equal(ckpt_code_name(INT32_MAX), "?");
