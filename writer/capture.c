@@ -340,8 +340,11 @@ bool ckw_capture(struct ckw_worker *k, struct ckw_slab *slab)
 	for (uint32_t i = 0; i < slab->count; i++)
 		bytes += s->plan[slab->first + i].raw_len;
 	atomic_fetch_add_explicit(&s->captured, bytes, memory_order_relaxed);
-	if (slab->done > 0)
+	if (slab->done > 0) { /* the only one: it is as it was */
 		atomic_fetch_add_explicit(&s->chunks, slab->done,
 					  memory_order_relaxed);
+		atomic_fetch_add_explicit(&s->hashed, bytes,
+					  memory_order_relaxed);
+	}
 	return true;
 }
