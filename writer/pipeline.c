@@ -28,7 +28,7 @@ static int commit(struct ckpt_save *s, struct ckpt_err *err)
 
 	if (rc == 0)
 		rc = ckw_put_end(s, &manifest, err);
-	if (rc == 0 && ckw_aborted(s, err))
+	if (rc == 0 && !ckw_may_commit(s, err))
 		rc = CKPT_ECANCELED;
 	if (rc == 0) /* S2 is kept: every pack it names is published */
 		rc = cks_stage_commit(s->stage, manifest.data, manifest.len,
@@ -51,6 +51,32 @@ static void release(struct ckpt_save *s)
 		ckpt_provider_release(&s->tensors[i].provider);
 }
 
+/* What ckw_capture_ns() goes by. A save larger than staging says nothing of
+ * how fast copies are: it waited for room. */
+static void note_copied(struct ckpt_save *s, uint64_t start_ns)
+{
+	struct ckpt_writer *w = s->writer;
+	uint64_t bytes = atomic_load(&s->captured);
+
+	if (bytes > w->opts.staging_bytes / 2)
+		return;
+	pthread_mutex_lock(&w->lock);
+	ckw_rate_add(&w->copying, bytes, ckw_now_ns() - start_ns);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void note_stored(struct ckpt_save *s, uint64_t start_ns)
+{
+	struct ckpt_writer *w = s->writer;
+
+	pthread_mutex_lock(&w->lock);
+	if (start_ns < w->turn_ns)
+		start_ns = w->turn_ns;
+	ckw_rate_add(&w->storing, atomic_load(&s->captured),
+		     ckw_now_ns() - start_ns);
+	pthread_mutex_unlock(&w->lock);
+}
+
 /* Every entry into packs. */
 static int move_bytes(struct ckpt_save *s, struct ckpt_err *err)
 {
@@ -59,15 +85,21 @@ static int move_bytes(struct ckpt_save *s, struct ckpt_err *err)
 				  .uncaptured = s->plan_count,
 				  .unstored = s->plan_count };
 
+	uint64_t start_ns = ckw_now_ns();
+
 	ckw_pool_add(w, &p);
 	bool ok = ckw_pool_captured(w, &p);
 
 	if (ok) {
+		note_copied(s, start_ns);
 		release(s);
 		ckw_set_state(s, CKW_CAPTURED, NULL);
+		ckw_call_back(s, CKPT_CAPTURED, NULL);
 		ckw_await_turn(s);
 		ok = ckw_pool_stored(w, &p);
 	}
+	if (ok)
+		note_stored(s, start_ns);
 	ckw_pool_remove(w, &p);
 	if (!ok)
 		*err = p.err;
@@ -104,10 +136,16 @@ void *ckw_run(void *arg)
 	/* before anybody is told: what was borrowed is free, staging gone */
 	release(s);
 	ckw_discard(s);
+	if (rc < 0)
+		ckw_note_failure(s, &err);
 	ckw_set_state(s, rc == 0 ? CKW_DONE : CKW_FAILED,
 		      rc == 0 ? NULL : &err);
 	remember(s, rc);
 	ckw_share_charge(s->writer, &cpu_ns, false);
 	ckw_leave(s);
+	/* the queue goes on while the caller's code runs */
+	ckw_call_back(s, ckpt_save_phase(s) == CKPT_NO_PHASE ? CKPT_CAPTURED
+							     : CKPT_DURABLE,
+		      rc == 0 ? NULL : &err);
 	return NULL;
 }

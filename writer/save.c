@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * save.c - one save as its caller sees it: begin, start, wait, abort, free.
+ * save.c - one save as its caller sees it: begin, start, free (wait and abort:
+ * wait.c).
  *
  *	begin -> DESCRIBING -start-> RUNNING -> CAPTURED -> DONE
  *	            \-abort-> FAILED <-/------------/
@@ -17,6 +18,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/limits.h"
 #include "base/log.h"
@@ -26,17 +28,6 @@
 #include "tensor/box.h"
 
 #define PROGRAM "libckpt " CKPT_VERSION
-
-void ckw_set_state(struct ckpt_save *s, enum ckw_state state,
-		   const struct ckpt_err *err)
-{
-	pthread_mutex_lock(&s->lock);
-	s->state = state;
-	if (err)
-		s->err = *err;
-	pthread_cond_broadcast(&s->changed);
-	pthread_mutex_unlock(&s->lock);
-}
 
 bool ckw_aborted(const struct ckpt_save *s, struct ckpt_err *err)
 {
@@ -198,6 +189,16 @@ static int begin(struct ckpt_save *s, const struct ckpt_save_desc *d,
 	return rc == 0 ? cks_find_new(store, s->stage, &s->find, err) : rc;
 }
 
+static void init_clocked(pthread_cond_t *cond)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
 int ckpt_save_begin(struct ckpt_writer *writer,
 		    const struct ckpt_save_desc *desc, struct ckpt_save **out,
 		    struct ckpt_err *err)
@@ -209,7 +210,9 @@ int ckpt_save_begin(struct ckpt_writer *writer,
 		return ckb_err_nomem(err);
 	s->writer = writer;
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->changed, NULL);
+	init_clocked(&s->changed);
+	for (int i = 0; i < CKW_PHASES; i++)
+		s->fd[i] = -1;
 	pthread_mutex_init(&s->pack_lock, NULL);
 	pthread_mutex_init(&s->publish_lock, NULL);
 	pthread_mutex_lock(&writer->lock);
@@ -220,7 +223,7 @@ int ckpt_save_begin(struct ckpt_writer *writer,
 	if (rc < 0) {
 		ckw_discard(s);
 		s->state = CKW_FAILED;
-		s->told = true; /* by this call */
+		atomic_store(&s->told, true); /* by this call */
 		ckpt_save_free(s);
 		return rc;
 	}
@@ -273,9 +276,10 @@ static int launch(struct ckpt_save *s, struct ckpt_err *err)
 	ckw_leave(s);
 	ckw_discard(s);
 	s->state = CKW_FAILED;
-	s->told = true;
+	atomic_store(&s->told, true);
 	rc = ckb_err_sys(&s->err, rc, "saving '%s': cannot start a thread",
 			 s->name);
+	atomic_store(&s->ended, rc);
 	if (err)
 		*err = s->err;
 	return rc;
@@ -297,95 +301,64 @@ int ckpt_save_start(struct ckpt_save *s, struct ckpt_err *err)
 	return rc;
 }
 
-/* ---- wait, and the end ---- */
-
-int ckpt_save_wait(struct ckpt_save *s, enum ckpt_phase phase,
-		   struct ckpt_err *err)
-{
-	enum ckw_state want = phase == CKPT_CAPTURED ? CKW_CAPTURED : CKW_DONE;
-	int rc = 0;
-
-	if (phase != CKPT_CAPTURED && phase != CKPT_DURABLE)
-		return ckb_err(err, CKPT_EINVAL, "a save has no phase %d to "
-			       "wait for", (int)phase);
-	if (phase == CKPT_CAPTURED)
-		ckw_pool_want(s, true);
-	pthread_mutex_lock(&s->lock);
-	while (s->started && s->state < want)
-		pthread_cond_wait(&s->changed, &s->lock);
-	if (s->state == CKW_DESCRIBING) {
-		rc = ckb_err(err, CKPT_ESTATE, "save '%s' was not started",
-			     s->name);
-	} else if (s->state == CKW_FAILED) {
-		rc = s->err.code;
-		if (err)
-			*err = s->err;
-		s->told = true;
-	}
-	pthread_mutex_unlock(&s->lock);
-	if (phase == CKPT_CAPTURED)
-		ckw_pool_want(s, false);
-	return rc;
-}
-
-void ckpt_save_progress(const struct ckpt_save *s,
-			struct ckpt_save_progress *out)
-{
-	const memory_order any = memory_order_relaxed;
-
-	out->bytes_total = atomic_load_explicit(&s->total, any);
-	out->bytes_captured = atomic_load_explicit(&s->captured, any);
-	out->bytes_hashed = atomic_load_explicit(&s->hashed, any);
-	out->bytes_new = atomic_load_explicit(&s->fresh, any);
-	out->bytes_written = atomic_load_explicit(&s->written, any);
-	out->chunk_count = atomic_load_explicit(&s->chunks, any);
-	out->chunk_new_count = atomic_load_explicit(&s->fresh_chunks, any);
-}
+/* ---- the end ---- */
 
 const uint8_t *ckpt_save_uuid(const struct ckpt_save *s)
 {
 	return s->uuid;
 }
 
-void ckpt_save_abort(struct ckpt_save *s)
+/* Somebody must hear of it: the log, unless the caller did. */
+static void bury(struct ckpt_save *s)
 {
 	struct ckpt_writer *w = s->writer;
 
-	atomic_store_explicit(&s->abort, true, memory_order_relaxed);
+	if (s->state == CKW_FAILED && !atomic_load(&s->told) &&
+	    s->err.code != CKPT_ECANCELED)
+		ckb_log(CKB_ERROR, "%s%s", s->err.code == CKPT_EUNSURE
+			? "" : "a checkpoint was not saved: ", s->err.message);
 	pthread_mutex_lock(&w->lock);
-	pthread_cond_broadcast(&w->turn_changed);
-	pthread_mutex_unlock(&w->lock);
-	pthread_mutex_lock(&s->lock);
-	if (s->state == CKW_DESCRIBING) {
-		ckw_aborted(s, &s->err);
-		s->state = CKW_FAILED;
-		ckw_discard(s);
+	if (w->failed_save == s) {
+		w->failed_save = NULL;
+		if (atomic_load(&s->told))
+			w->failed.code = 0;
 	}
-	while (s->state < CKW_DONE)
-		pthread_cond_wait(&s->changed, &s->lock);
+	w->open_saves--;
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* The save's thread cannot end itself: the save stays, and a note says so. */
+static bool freed_by_itself(struct ckpt_save *s)
+{
+	pthread_mutex_lock(&s->lock);
+	bool own = ckw_is_own_thread(s);
+
 	pthread_mutex_unlock(&s->lock);
+	if (own)
+		ckb_log(CKB_ERROR, "save '%s' was freed by the thread that "
+			"does it; it stays", s->name);
+	return own;
 }
 
 void ckpt_save_free(struct ckpt_save *s)
 {
 	if (!s)
 		return;
+	if (freed_by_itself(s))
+		return;
 	ckpt_save_abort(s);
 	if (s->threaded)
 		pthread_join(s->thread, NULL);
-	if (s->state == CKW_FAILED && !s->told &&
-	    s->err.code != CKPT_ECANCELED)
-		ckb_log(CKB_ERROR, "%s%s", s->err.code == CKPT_EUNSURE
-			? "" : "a checkpoint was not saved: ", s->err.message);
+	bury(s);
+	for (int i = 0; i < CKW_PHASES; i++)
+		if (s->fd[i] >= 0)
+			close(s->fd[i]);
 	for (size_t i = 0; i < s->tensor_count; i++)
 		ckw_tensor_fini(&s->tensors[i]);
 	for (size_t i = 0; i < s->item_count; i++)
 		ckw_item_fini(&s->items[i]);
 	cks_find_free(s->find);
 	ckw_past_unref(s->past);
-	pthread_mutex_lock(&s->writer->lock);
-	s->writer->open_saves--;
-	pthread_mutex_unlock(&s->writer->lock);
 	pthread_mutex_destroy(&s->lock);
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->pack_lock);

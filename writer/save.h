@@ -17,6 +17,11 @@
 struct ckw_pool;
 struct ckw_past;
 
+/* Bytes in a time; older ones count ever less. */
+struct ckw_rate {
+	double bytes, ns;
+};
+
 struct ckpt_writer {
 	struct ckpt_store *store;
 	struct ckpt_writer_opts opts;     /* defaults filled in */
@@ -32,6 +37,13 @@ struct ckpt_writer {
 					     guard: lock */
 	uint64_t seed;                    /* of marks; never stored */
 	bool direct;                      /* the file system is good at it */
+	struct ckw_rate copying, storing; /* of saves so far; guard: lock */
+	uint64_t turn_ns;                 /* when `first` came to be it; guard:
+					     lock */
+	struct ckpt_err failed;           /* last of those that nobody was
+					     told; guard: lock */
+	struct ckpt_save *failed_save;    /* whose it is, NULL when that is
+					     freed; guard: lock */
 };
 
 struct ckw_item {
@@ -82,6 +94,7 @@ struct ckw_chunk {
 enum ckw_state {
 	CKW_DESCRIBING, CKW_RUNNING, CKW_CAPTURED, CKW_DONE, CKW_FAILED,
 };
+#define CKW_PHASES CKPT_DURABLE
 
 struct ckpt_save {
 	struct ckpt_writer *writer;
@@ -116,13 +129,19 @@ struct ckpt_save {
 					   guard: writer's lock */
 	/* shared */
 	pthread_mutex_t lock;
-	pthread_cond_t changed;
+	pthread_cond_t changed;         /* by the monotonic clock */
 	pthread_t thread;               /* set under lock with threaded */
 	enum ckw_state state;           /* guard: lock */
 	bool started, threaded;         /* guard: lock */
-	bool told;                      /* the error, to somebody; guard:
-					   lock */
+	bool committing;                /* too late to abort; guard: lock */
 	struct ckpt_err err;            /* of FAILED; guard: lock */
+	int fd[CKW_PHASES];             /* of each phase; -1: not asked for;
+					   guard: lock */
+	ckpt_phase_fn on_phase;         /* fixed after start, or NULL */
+	void *on_phase_ctx;
+	atomic_int reached;             /* enum ckpt_phase; release */
+	atomic_int ended;               /* the failure's code; release */
+	atomic_bool told;               /* the error, to somebody */
 	struct ckpt_save *next;         /* guard: writer's lock */
 	atomic_bool abort;              /* relaxed: seen soon is enough */
 	/* relaxed counters: a snapshot for people */
@@ -143,14 +162,34 @@ CKB_MUST int ckw_thread(pthread_t *out, const char *name,
 /* Write packs past the page cache? */
 bool ckw_direct(const struct ckpt_save *s);
 
+/* ckpt_writer_last_error() tells it, unless somebody was told. */
+void ckw_note_failure(struct ckpt_save *s, const struct ckpt_err *err);
+
 void ckw_queue(struct ckpt_save *s);
 /* Wait until every save started before is over, or @s is aborted. */
 void ckw_await_turn(struct ckpt_save *s);
 void ckw_leave(struct ckpt_save *s);
 
-/* ---- save.c ---- */
+/* ---- wait.c ---- */
 void ckw_set_state(struct ckpt_save *s, enum ckw_state state,
 		   const struct ckpt_err *err);
+/* Those who wait look again. The save's lock is held. */
+void ckw_wake(struct ckpt_save *s);
+/* The caller's on_phase, from the save's thread. @err NULL: it is reached. */
+void ckw_call_back(struct ckpt_save *s, enum ckpt_phase phase,
+		   const struct ckpt_err *err);
+/* The lock is held. Does the caller run on the save's own thread? */
+bool ckw_is_own_thread(const struct ckpt_save *s);
+/* From here on it is too late to abort; false: it was aborted before. */
+CKB_MUST bool ckw_may_commit(struct ckpt_save *s, struct ckpt_err *err);
+
+/* ---- expect.c: how long captures take ---- */
+uint64_t ckw_now_ns(void);
+void ckw_rate_add(struct ckw_rate *r, uint64_t bytes, uint64_t ns);
+/* What struct ckpt_save_progress says. */
+uint64_t ckw_capture_ns(const struct ckpt_save *s);
+
+/* ---- save.c ---- */
 /* Still to be described? CKPT_ESTATE, CKPT_ECANCELED. */
 CKB_MUST int ckw_describing(struct ckpt_save *s, struct ckpt_err *err);
 /* Let go of what lies on disk: packs, staging. */

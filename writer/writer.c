@@ -179,6 +179,36 @@ void ckpt_writer_close(struct ckpt_writer *w)
 	free(w);
 }
 
+/* ---- failures that nobody waited for ---- */
+
+void ckw_note_failure(struct ckpt_save *s, const struct ckpt_err *err)
+{
+	struct ckpt_writer *w = s->writer;
+
+	if (err->code == CKPT_ECANCELED)
+		return;
+	pthread_mutex_lock(&w->lock);
+	w->failed = *err;
+	w->failed_save = s;
+	pthread_mutex_unlock(&w->lock);
+}
+
+int ckpt_writer_last_error(struct ckpt_writer *w, struct ckpt_err *err)
+{
+	pthread_mutex_lock(&w->lock);
+	struct ckpt_save *s = w->failed_save;
+	int rc = s && atomic_load(&s->told) ? 0 : w->failed.code;
+
+	if (rc < 0 && err)
+		*err = w->failed;
+	if (rc < 0 && s)
+		atomic_store(&s->told, true);
+	w->failed.code = 0;
+	w->failed_save = NULL;
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
 int ckw_thread(pthread_t *out, const char *name, void *(*fn)(void *arg),
 	       void *arg)
 {
@@ -209,10 +239,12 @@ void ckw_queue(struct ckpt_save *s)
 
 	pthread_mutex_lock(&w->lock);
 	s->next = NULL;
-	if (w->last)
+	if (w->last) {
 		w->last->next = s;
-	else
+	} else {
 		w->first = s;
+		w->turn_ns = ckw_now_ns();
+	}
 	w->last = s;
 	pthread_mutex_unlock(&w->lock);
 }
@@ -235,10 +267,12 @@ void ckw_leave(struct ckpt_save *s)
 	pthread_mutex_lock(&w->lock);
 	for (struct ckpt_save *at = w->first; at != s; at = at->next)
 		before = at;
-	if (before)
+	if (before) {
 		before->next = s->next;
-	else
+	} else {
 		w->first = s->next;
+		w->turn_ns = ckw_now_ns();
+	}
 	if (w->last == s)
 		w->last = before;
 	ckw_pool_wake(w);

@@ -3,7 +3,7 @@
  * test_save_background.c - saves go on while the caller does: capture, order
  * of commits, abort, descriptors.
  */
-#include "save_fixture.h"
+#include "gate.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -13,62 +13,6 @@
 #include "verbs/checkpoint.h"
 
 /* ---- in the background ---- */
-
-/* A gate that a provider waits at. */
-struct gate {
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	bool open;
-	int waiting;
-};
-
-#define GATE { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0 }
-
-static void gate_pass(void *ctx)
-{
-	struct gate *g = ctx;
-
-	pthread_mutex_lock(&g->lock);
-	g->waiting++;
-	pthread_cond_broadcast(&g->changed);
-	while (!g->open)
-		pthread_cond_wait(&g->changed, &g->lock);
-	pthread_mutex_unlock(&g->lock);
-}
-
-static void gate_await(struct gate *g)
-{
-	pthread_mutex_lock(&g->lock);
-	while (g->waiting == 0)
-		pthread_cond_wait(&g->changed, &g->lock);
-	pthread_mutex_unlock(&g->lock);
-}
-
-static void gate_open(struct gate *g)
-{
-	pthread_mutex_lock(&g->lock);
-	g->open = true;
-	pthread_cond_broadcast(&g->changed);
-	pthread_mutex_unlock(&g->lock);
-}
-
-/* A started save of 1000 zeros that waits at @g. */
-static struct ckpt_save *gated(struct fix *f, const char *name,
-			       struct watch *w, struct gate *g)
-{
-	struct ckpt_tensor_desc d = fix_desc("t", CKPT_U8, SHAPE(1, 1000));
-	struct ckpt_provider p = watch_provider(w);
-	struct ckpt_err err = { 0 };
-	uint32_t item;
-	struct ckpt_save *s = fix_begin(f->writer, name, false, &item);
-
-	w->bytes = 1000;
-	w->on_read = gate_pass;
-	w->ctx = g;
-	assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
-	assert_ok(ckpt_save_start(s, &err));
-	return s;
-}
 
 /* async-01 */
 static void what_changes_after_captured_is_not_saved(void **state)

@@ -10,6 +10,9 @@
  *	ckpt_save_wait(save, CKPT_DURABLE)     now a reader anywhere finds it
  *	ckpt_save_free(save)
  *
+ * Instead of a wait: ckpt_save_wait_for(), ckpt_save_fd(),
+ * ckpt_save_on_phase(), ckpt_save_phase(), ckpt_save_progress().
+ *
  * Unless a call says otherwise: one thread at a time per save; texts and
  * descriptions are copied during the call; nothing is durable before
  * CKPT_DURABLE; a failed save never makes anything visible, and leaves the
@@ -33,6 +36,9 @@ extern "C" {
 
 struct ckpt_writer;
 struct ckpt_save;
+
+/** A number of bytes or nanoseconds that nobody knows yet. */
+#define CKPT_UNKNOWN UINT64_MAX
 
 enum ckpt_codec {
 	CKPT_CODEC_RAW = 0,
@@ -312,20 +318,101 @@ CKPT_API CKPT_MUST int ckpt_save_start(struct ckpt_save *save,
 				       struct ckpt_err *err);
 
 enum ckpt_phase {
+	CKPT_NO_PHASE = 0, /* not captured yet */
 	CKPT_CAPTURED = 1, /* the caller's buffers are not needed any more */
 	CKPT_DURABLE = 2,  /* published and synced: survives power loss */
 };
 
 /**
- * Wait for @phase.
+ * Wait for @phase. The same answer again when it is asked again: a failure is
+ * told by every later wait, of either phase.
  *
+ * Blocks:      until @phase is reached or the save is over. When it fails,
+ *              that is when nothing of the caller's is in use any more; when
+ *              another thread aborts it, at once.
+ * Buffers:     free on return, but for CKPT_ECANCELED: then they are when that
+ *              thread's ckpt_save_abort() has returned.
+ * Threads:     any, several at once.
  * Returns:     0; CKPT_EUNSURE, published, but the last sync failed: visible,
  *              durability unknown; CKPT_EEXIST, another save took the name;
- *              CKPT_ECANCELED, aborted; whatever stopped the save.
+ *              CKPT_ECANCELED, aborted; CKPT_ESTATE, not started, or the
+ *              caller is the save's own thread (ckpt_save_on_phase());
+ *              whatever stopped the save.
  */
 CKPT_API CKPT_MUST int ckpt_save_wait(struct ckpt_save *save,
 				      enum ckpt_phase phase,
 				      struct ckpt_err *err);
+
+/**
+ * As ckpt_save_wait(), for @timeout_ns at most; 0 looks and does not wait,
+ * CKPT_UNKNOWN waits for ever. Time runs by the monotonic clock.
+ *
+ * Returns:     as ckpt_save_wait(); CKPT_ETIMEDOUT, not reached yet: the save
+ *              goes on, buffers stay borrowed.
+ */
+CKPT_API CKPT_MUST int ckpt_save_wait_for(struct ckpt_save *save,
+					  enum ckpt_phase phase,
+					  uint64_t timeout_ns,
+					  struct ckpt_err *err);
+
+/** The last phase reached. Never blocks; any thread; tells no failure. */
+CKPT_API enum ckpt_phase ckpt_save_phase(const struct ckpt_save *save);
+
+/**
+ * A descriptor for poll(2), epoll(7) and their like: it becomes readable, and
+ * stays so, when ckpt_save_wait(@phase) would not block any more: ask that then
+ * for the answer. An eventfd(2), non-blocking, closed on exec; it need not be
+ * read. One for each phase: asked again, the same.
+ *
+ * Ownership:   the save's: ckpt_save_free() closes it.
+ * Threads:     any.
+ * Returns:     0; CKPT_EINVAL, no such phase; CKPT_EIO, no descriptor is left.
+ */
+CKPT_API CKPT_MUST int ckpt_save_fd(struct ckpt_save *save,
+				    enum ckpt_phase phase, int *out_fd,
+				    struct ckpt_err *err);
+
+/**
+ * Called when @phase is reached, with @rc 0; or once, with the first phase that
+ * is not reached, when the save is over: @rc is what ckpt_save_wait() returns,
+ * and @err its words, borrowed for the call. No call follows DURABLE or a
+ * failure.
+ */
+typedef void (*ckpt_phase_fn)(void *ctx, struct ckpt_save *save,
+			      enum ckpt_phase phase, int rc,
+			      const struct ckpt_err *err);
+
+/**
+ * Have @fn called, before ckpt_save_start(). NULL: no more. A later call takes
+ * the place of an earlier one.
+ *
+ * Threads:     @fn runs on the save's own thread, with signals blocked, and
+ *              after waiters were woken. No lock is held: it may make any call
+ *              on other saves and the writer, but must not wait for a save
+ *              that was started after this one, nor stay long after CAPTURED:
+ *              they wait for it. On its own save ckpt_save_wait() of what is
+ *              not reached is CKPT_ESTATE, ckpt_save_abort() does not wait, and
+ *              ckpt_save_free() is refused with a note in the log. In other
+ *              threads ckpt_save_free() returns after the last call.
+ * Returns:     0; CKPT_ESTATE, started; CKPT_ECANCELED, aborted.
+ */
+CKPT_API CKPT_MUST int ckpt_save_on_phase(struct ckpt_save *save,
+					  ckpt_phase_fn fn, void *ctx,
+					  struct ckpt_err *err);
+
+/**
+ * The last failure of a save of @writer that nobody was told of: no wait of
+ * that save returned it, and no ckpt_phase_fn was called with it. It is told
+ * once. So a training loop that saves and never waits learns of it, with the
+ * save's name, when it asks before the next save; that one is not hindered.
+ * Failures of ckpt_save_begin() and _start(), and aborts, are not among them.
+ *
+ * Blocks:      never.
+ * Threads:     any.
+ * Returns:     0, there is none, and @err is left as it is; else the failure.
+ */
+CKPT_API CKPT_MUST int ckpt_writer_last_error(struct ckpt_writer *writer,
+					      struct ckpt_err *err);
 
 struct ckpt_save_progress {
 	uint64_t bytes_total;    /* raw bytes described */
@@ -335,9 +422,19 @@ struct ckpt_save_progress {
 	uint64_t bytes_written;  /* bytes appended to packs */
 	uint64_t chunk_count;
 	uint64_t chunk_new_count;
+	enum ckpt_phase phase;   /* reached */
+	int failed;              /* enum ckpt_code that ended it; 0: none */
+	/*
+	 * Nanoseconds from now, or from a start now, until CAPTURED, as far
+	 * as this writer's saves so far tell: what finds room in staging is
+	 * copied, the rest waits until as much was stored, saves before this
+	 * one too. 0: it is captured, or has failed; CKPT_UNKNOWN: no save of
+	 * this writer tells.
+	 */
+	uint64_t capture_ns;
 };
 
-/** A snapshot; any thread. */
+/** A snapshot; any thread. Takes the writer's lock for a moment. */
 CKPT_API void ckpt_save_progress(const struct ckpt_save *save,
 				 struct ckpt_save_progress *out);
 
@@ -346,11 +443,19 @@ CKPT_API const uint8_t *ckpt_save_uuid(const struct ckpt_save *save);
 
 /**
  * Give the save up. On return buffers are free, staging is removed as far as
- * possible. A save that is published already stays. Any thread.
+ * possible. A save whose commit has begun is finished, and stays.
+ *
+ * Blocks:      until a provider's read that is under way has returned. Those
+ *              who wait in other threads return at once.
+ * Threads:     any.
  */
 CKPT_API void ckpt_save_abort(struct ckpt_save *save);
 
-/** End @save; aborts it unless it is done. NULL is allowed. */
+/**
+ * End @save; aborts it unless it is done. NULL is allowed. A failure that
+ * nobody was told of is written to the log, and ckpt_writer_last_error() still
+ * tells it.
+ */
 CKPT_API void ckpt_save_free(struct ckpt_save *save);
 
 /* ---- import ---------------------------------------------------------- */
