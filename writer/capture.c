@@ -109,7 +109,7 @@ static int plan_tensor(struct ckpt_save *s, struct ckw_tensor *t,
 		ckw_box(t, &grid, i, &boxes[i]);
 		bytes += ckt_box_bytes(&boxes[i], grid.item_bytes);
 	}
-	if (p->ops && p->ops->borrow && bytes > 0)
+	if (p->ops && p->ops->borrow && bytes > 0 && !ckw_serialises(p))
 		t->base = p->ops->borrow(p->ctx, 0, (size_t)bytes);
 	ckt_stats_init(&t->stats, t->dtype);
 	if (!countable(t, &grid))
@@ -119,7 +119,7 @@ static int plan_tensor(struct ckpt_save *s, struct ckw_tensor *t,
 	return rc;
 }
 
-static int in_tensor(const struct ckw_tensor *t, struct ckpt_err *err)
+int ckw_in_tensor(const struct ckw_tensor *t, struct ckpt_err *err)
 {
 	char q[CKB_QUOTE_BYTES];
 
@@ -128,24 +128,72 @@ static int in_tensor(const struct ckw_tensor *t, struct ckpt_err *err)
 			      ckb_quote(q, sizeof(q), t->name, t->name_len));
 }
 
+static int plan_entry(struct ckpt_save *s, struct ckw_tensor *t,
+		      struct ckpt_err *err)
+{
+	struct ckpt_err why = { 0 };
+	int rc = 0;
+
+	t->first_chunk = s->plan_count;
+	if (t->alias_of == SIZE_MAX && plan_tensor(s, t, &why) < 0) {
+		rc = ckw_in_tensor(t, &why);
+		if (err)
+			*err = why;
+	}
+	t->chunk_count = s->plan_count - t->first_chunk;
+	return rc;
+}
+
+/* Chunks of what tells its size later are put behind, and must not move those
+ * that are in work. */
+static int keep_room(struct ckpt_save *s, size_t late, struct ckpt_err *err)
+{
+	size_t room = late > 0 ? CKB_SERIALISED_MAX / CKB_FILE_TILE_BYTES + late
+			       : 0;
+
+	if (late > 0) {
+		size_t cap = s->plan_count + room;
+		void *plan = realloc(s->plan, cap * sizeof(*s->plan));
+
+		if (!plan)
+			return ckb_err_nomem(err);
+		s->plan = plan;
+		s->plan_cap = cap;
+	}
+	s->parts = calloc(s->plan_count + room + 1, sizeof(*s->parts));
+	return s->parts ? 0 : ckb_err_nomem(err);
+}
+
 int ckw_plan(struct ckpt_save *s, struct ckpt_err *err)
 {
+	size_t late = 0;
+
 	for (size_t i = 0; i < s->tensor_count; i++) {
 		struct ckw_tensor *t = &s->tensors[i];
-		struct ckpt_err why = { 0 };
 
-		t->first_chunk = s->plan_count;
-		if (t->alias_of == SIZE_MAX && plan_tensor(s, t, &why) < 0) {
-			int rc = in_tensor(t, &why);
+		late += t->late;
+		if (t->late)
+			continue;
+		int rc = plan_entry(s, t, err);
 
-			if (err)
-				*err = why;
+		if (rc < 0)
 			return rc;
-		}
-		t->chunk_count = s->plan_count - t->first_chunk;
+		if (ckw_serialises(&t->provider))
+			continue; /* last, as are those behind it */
+		s->ready = i + 1;
+		s->ready_chunks = s->plan_count;
 	}
-	s->parts = calloc(s->plan_count + 1, sizeof(*s->parts));
-	return s->parts ? 0 : ckb_err_nomem(err);
+	return keep_room(s, late, err);
+}
+
+int ckw_plan_late(struct ckpt_save *s, struct ckw_tensor *t,
+		  struct ckpt_err *err)
+{
+	int rc = plan_entry(s, t, err);
+
+	if (rc == 0)
+		ckw_past_match(s, t, 1);
+	return rc;
 }
 
 /* ---- what goes together ---- */
@@ -162,7 +210,7 @@ uint32_t ckw_unit(const struct ckpt_save *s, size_t tensor, size_t first,
 			    : source ? CKW_BAND_CHUNKS : 1;
 	size_t at, end = ckw_slab_place(0, c->raw_len, &at);
 
-	for (; n < max && first + n < s->plan_count; n++, next++) {
+	for (; n < max && first + n < s->ready_chunks; n++, next++) {
 		size_t more = ckw_slab_place(end, next->raw_len, &at);
 
 		while (first + n >= t->first_chunk + t->chunk_count)
@@ -314,7 +362,7 @@ static int from_source(struct ckw_worker *k, struct ckpt_save *s,
 		i += n;
 	}
 	if (rc < 0) {
-		rc = in_tensor(t, &why);
+		rc = ckw_in_tensor(t, &why);
 		*err = why;
 	}
 	return rc;

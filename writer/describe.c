@@ -218,6 +218,11 @@ static struct ckpt_provider take_provider(struct ckpt_provider *p)
 }
 
 /* A usable table with exactly @bytes bytes behind it. */
+bool ckw_serialises(const struct ckpt_provider *p)
+{
+	return p->ops && p->ops->size >= sizeof(*p->ops) && p->ops->serialise;
+}
+
 static int check_provider(const struct ckpt_provider *p, uint64_t bytes,
 			  struct ckpt_err *err)
 {
@@ -227,11 +232,17 @@ static int check_provider(const struct ckpt_provider *p, uint64_t bytes,
 		return bytes == 0 ? 0
 		     : ckb_err(err, CKPT_EINVAL, "no data: it has %ju bytes "
 			       "and no provider", (uintmax_t)bytes);
+	if (ckw_serialises(p))
+		return 0; /* its bytes tell */
+	if (bytes == CKPT_UNKNOWN)
+		return ckb_err(err, CKPT_EINVAL, "its size is not given, and "
+			       "its provider does not serialise");
 	if (ops->size < offsetof(struct ckpt_provider_ops, bytes) ||
 	    !ops->read)
 		return ckb_err(err, CKPT_EINVAL, "its provider's table has no "
 			       "read function or too small a size");
-	if (ops->size < sizeof(*ops) || !ops->bytes)
+	if (ops->size < offsetof(struct ckpt_provider_ops, serialise) ||
+	    !ops->bytes)
 		return 0;
 	uint64_t have = ops->bytes(p->ctx);
 
@@ -283,6 +294,7 @@ static int add(struct ckpt_save *s, struct ckw_tensor *t, uint64_t bytes,
 		return ckb_err_nomem(err);
 	s->names[name_slot(s, t->item, t->name, t->name_len)] =
 		(uint32_t)s->tensor_count + 1;
+	t->number = (uint32_t)s->tensor_count;
 	s->tensors[s->tensor_count++] = *t;
 	atomic_fetch_add_explicit(&s->total, bytes, memory_order_relaxed);
 	return 0;
@@ -476,12 +488,18 @@ static int describe_file(struct ckw_tensor *t, const char *media_type,
 	if (len > CKB_MEDIA_TYPE_MAX || !ckb_utf8_ok(media_type, len))
 		return ckb_err(err, CKPT_EINVAL, "its media type is over %u "
 			       "bytes or not UTF-8", CKB_MEDIA_TYPE_MAX);
-	if (t->bytes > INT64_MAX)
+	t->late = t->bytes == CKPT_UNKNOWN;
+	if (t->bytes > INT64_MAX && !t->late)
 		return ckb_err(err, CKPT_ELIMIT, "it has 2^63 bytes or more");
+	rc = check_provider(&t->provider, t->bytes, err);
+	if (rc < 0)
+		return rc;
+	if (t->late)
+		t->bytes = 0;
 	if (!ckw_copy_text(&t->media_type, media_type) ||
 	    !take_shape(t, 1, &t->bytes))
 		return ckb_err_nomem(err);
-	return check_provider(&t->provider, t->bytes, err);
+	return 0;
 }
 
 int ckpt_save_file(struct ckpt_save *s, uint32_t item, const char *name,
@@ -504,7 +522,7 @@ int ckpt_save_file(struct ckpt_save *s, uint32_t item, const char *name,
 	if (rc == 0) {
 		rc = describe_file(&t, media_type ? media_type : "", err);
 		if (rc == 0)
-			rc = add(s, &t, bytes, err);
+			rc = add(s, &t, t.bytes, err);
 		if (rc < 0)
 			ckb_err_prefix(err, rc, "file '%s'",
 				       ckb_quote(q, sizeof(q), t.name,

@@ -17,6 +17,8 @@
 #include "tensor/grid.h"
 #include "tensor/stats.h"
 
+typedef int (*compare_fn)(const void *a, const void *b);
+
 static int by_item(const void *a, const void *b)
 {
 	const struct ckw_tensor *x = *(struct ckw_tensor *const *)a;
@@ -24,25 +26,39 @@ static int by_item(const void *a, const void *b)
 
 	if (x->item != y->item)
 		return x->item < y->item ? -1 : 1;
-	return (x > y) - (x < y); /* as described */
+	return (x->number > y->number) - (x->number < y->number);
 }
 
-static bool in_order(const struct ckpt_save *s)
+static int by_lateness(const void *a, const void *b)
 {
-	for (size_t i = 1; i < s->tensor_count; i++)
-		if (s->tensors[i].item < s->tensors[i - 1].item)
+	const struct ckw_tensor *x = *(struct ckw_tensor *const *)a;
+	const struct ckw_tensor *y = *(struct ckw_tensor *const *)b;
+	int late_x = ckw_serialises(&x->provider) + x->late;
+	int late_y = ckw_serialises(&y->provider) + y->late;
+
+	return late_x != late_y ? late_x - late_y : by_item(a, b);
+}
+
+static bool in_order(const struct ckpt_save *s, compare_fn compare)
+{
+	for (size_t i = 1; i < s->tensor_count; i++) {
+		const struct ckw_tensor *t = &s->tensors[i], *before = t - 1;
+
+		if (compare(&before, &t) > 0)
 			return false;
+	}
 	return true;
 }
 
-int ckw_order(struct ckpt_save *s, struct ckpt_err *err)
+int ckw_order(struct ckpt_save *s, bool capture, struct ckpt_err *err)
 {
+	compare_fn compare = capture ? by_lateness : by_item;
 	size_t n = s->tensor_count;
 	CKB_FREE struct ckw_tensor **order = NULL;
 	CKB_FREE struct ckw_tensor *sorted = NULL;
 	CKB_FREE size_t *place = NULL;
 
-	if (in_order(s))
+	if (in_order(s, compare))
 		return 0;
 	order = calloc(n, sizeof(struct ckw_tensor *));
 	place = calloc(n, sizeof(*place));
@@ -51,7 +67,7 @@ int ckw_order(struct ckpt_save *s, struct ckpt_err *err)
 		return ckb_err_nomem(err);
 	for (size_t i = 0; i < n; i++)
 		order[i] = &s->tensors[i];
-	qsort(order, n, sizeof(*order), by_item);
+	qsort(order, n, sizeof(*order), compare);
 	for (size_t i = 0; i < n; i++) {
 		place[order[i] - s->tensors] = i;
 		sorted[i] = *order[i];

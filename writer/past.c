@@ -124,17 +124,18 @@ void ckw_past_keep(struct ckpt_save *s)
 	ckw_past_unref(old);
 }
 
-void ckw_past_match(struct ckpt_save *s)
+void ckw_past_match(struct ckpt_save *s, struct ckw_tensor *t, size_t count)
 {
 	struct ckpt_writer *w = s->writer;
 
 	pthread_mutex_lock(&w->lock);
-	s->past = w->past;
-	if (s->past)
-		atomic_fetch_add(&s->past->refs, 1);
+	if (!s->past) {
+		s->past = w->past;
+		if (s->past)
+			atomic_fetch_add(&s->past->refs, 1);
+	}
 	pthread_mutex_unlock(&w->lock);
-	for (size_t i = 0; i < s->tensor_count; i++) {
-		struct ckw_tensor *t = &s->tensors[i];
+	for (size_t i = 0; i < count; i++, t++) {
 		struct past_tensor want, *have = NULL;
 
 		t->past = SIZE_MAX;

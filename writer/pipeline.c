@@ -4,6 +4,7 @@
  *
  *	plan      what chunks there are
  *	    pool: captured, then stored, by the writer's threads (pool.c)
+ *	    meanwhile, here: what must be serialised first (serialise.c)
  *	CAPTURED  the caller's buffers are needed no more
  *	    its turn: all saves started before it are over
  *	manifest, last pack, commit
@@ -13,7 +14,7 @@
  * older chunks have left staging, and the caller may have changed the source.
  * Nothing of a failed save becomes visible (S3, S4).
  *
- * Threads: the save's own, which sleeps while the pool works.
+ * Threads: the save's own, which serialises or sleeps while the pool works.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,10 @@ static int commit(struct ckpt_save *s, struct ckpt_err *err)
 {
 	CKB_BUF struct ckb_buf manifest = { 0 };
 	uint64_t seq = 0;
-	int rc = ckw_manifest(s, &manifest, &seq, err);
+	int rc = ckw_order(s, false, err);
 
+	if (rc == 0)
+		rc = ckw_manifest(s, &manifest, &seq, err);
 	if (rc == 0)
 		rc = ckw_put_end(s, &manifest, err);
 	if (rc == 0 && !ckw_may_commit(s, err))
@@ -81,13 +84,14 @@ static void note_stored(struct ckpt_save *s, uint64_t start_ns)
 static int move_bytes(struct ckpt_save *s, struct ckpt_err *err)
 {
 	struct ckpt_writer *w = s->writer;
-	struct ckw_progress p = { .save = s, .uncut = s->plan_count,
+	struct ckw_progress p = { .save = s, .uncut = s->ready_chunks,
 				  .uncaptured = s->plan_count,
 				  .unstored = s->plan_count };
 
 	uint64_t start_ns = ckw_now_ns();
 
 	ckw_pool_add(w, &p);
+	ckw_serialise(s, &p);
 	bool ok = ckw_pool_captured(w, &p);
 
 	if (ok) {
@@ -108,12 +112,12 @@ static int move_bytes(struct ckpt_save *s, struct ckpt_err *err)
 
 static int run(struct ckpt_save *s, struct ckpt_err *err)
 {
-	int rc = ckw_order(s, err);
+	int rc = ckw_order(s, true, err);
 
 	if (rc == 0)
 		rc = ckw_plan(s, err);
 	if (rc == 0) {
-		ckw_past_match(s);
+		ckw_past_match(s, s->tensors, s->tensor_count);
 		ckw_paced_init(s);
 		rc = move_bytes(s, err);
 	}

@@ -80,6 +80,10 @@ CKB_MUST int ckw_pool_new(struct ckpt_writer *w, struct ckpt_err *err);
 void ckw_pool_free(struct ckw_pool *pool);
 /* Put @p's save to work; its chunks are stored when its turn comes. */
 void ckw_pool_add(struct ckpt_writer *w, struct ckw_progress *p);
+/* The first @ready of the save's tensors may be captured now, whose chunks end
+ * before @end; @more of them were not known when it was added. */
+void ckw_pool_more(struct ckpt_writer *w, struct ckw_progress *p,
+		   size_t ready, size_t end, size_t more);
 /* Something has changed that a thread may wait for. The lock is held. */
 void ckw_pool_wake(struct ckpt_writer *w);
 /* Until every chunk is captured, or it failed (false). */
@@ -102,6 +106,11 @@ bool ckw_pool_disk_behind(struct ckw_worker *k);
 
 /* The save's chunks: what they are, and where they come from. */
 CKB_MUST int ckw_plan(struct ckpt_save *s, struct ckpt_err *err);
+/* And those of one whose size is known now: behind all others. */
+CKB_MUST int ckw_plan_late(struct ckpt_save *s, struct ckw_tensor *t,
+			   struct ckpt_err *err);
+/* The entry's name before what is said. */
+int ckw_in_tensor(const struct ckw_tensor *t, struct ckpt_err *err);
 /* Chunks [@first, ...) that are captured together: @out_bytes of a slab. The
  * first belongs to tensor @tensor. */
 uint32_t ckw_unit(const struct ckpt_save *s, size_t tensor, size_t first,
@@ -109,6 +118,11 @@ uint32_t ckw_unit(const struct ckpt_save *s, size_t tensor, size_t first,
 /* Bytes of a slab's chunks into it; those that are as they were are `done`.
  * false: the save has failed. */
 bool ckw_capture(struct ckw_worker *k, struct ckw_slab *slab);
+
+/* ---- serialise.c: what must be made first ---- */
+
+/* Have it made, and captured. A failure is @p's. */
+void ckw_serialise(struct ckpt_save *s, struct ckw_progress *p);
 
 /* ---- tile.c: bytes of boxes, from memory or a provider ---- */
 
@@ -125,6 +139,9 @@ CKB_MUST int ckw_read_band(const struct ckpt_provider *provider, uint64_t off,
 			   const struct ckpt_box *parts, uint32_t count,
 			   uint8_t *const *dst, uint8_t *window,
 			   struct ckpt_err *err);
+/* What a provider answered, @rc and its words, as an error of ours. */
+int ckw_provider_failed(int rc, const struct ckpt_err *theirs,
+			struct ckpt_err *err);
 /* The band of @part: bytes [first, end) of the box's own. */
 void ckw_band(const struct ckpt_box *box, const struct ckpt_box *part,
 	      uint32_t item_bytes, uint64_t *out_first, uint64_t *out_end);
@@ -134,8 +151,8 @@ void ckw_band(const struct ckpt_box *box, const struct ckpt_box *part,
 void ckw_past_unref(struct ckw_past *past);
 /* The save's plan becomes the writer's past. */
 void ckw_past_keep(struct ckpt_save *s);
-/* For every tensor its chunks of last time. */
-void ckw_past_match(struct ckpt_save *s);
+/* For @count tensors from @t on their chunks of last time. */
+void ckw_past_match(struct ckpt_save *s, struct ckw_tensor *t, size_t count);
 /* XXH3-64 of the first CKW_QUICK_BYTES of a chunk. */
 #define CKW_QUICK_BYTES 4096u
 uint64_t ckw_quick(const uint8_t *data, uint32_t raw_len);

@@ -81,15 +81,14 @@ void ckw_pool_wake(struct ckpt_writer *w)
 static bool cursor_next(const struct ckpt_save *s, struct ckw_cursor *c,
 			bool source)
 {
-	while (c->tensor < s->tensor_count) {
+	for (; c->tensor < s->ready; c->tensor++) {
 		const struct ckw_tensor *t = &s->tensors[c->tensor];
 
+		if (c->chunk < t->first_chunk)
+			c->chunk = t->first_chunk;
 		if (!t->base == source &&
 		    c->chunk < t->first_chunk + t->chunk_count)
 			return true;
-		c->tensor++;
-		if (c->tensor < s->tensor_count)
-			c->chunk = s->tensors[c->tensor].first_chunk;
 	}
 	return false;
 }
@@ -114,7 +113,7 @@ static bool cut_slab(struct ckw_pool *pool, struct ckw_progress *p,
 	slab->first = c->chunk;
 	slab->count = n;
 	c->chunk += n;
-	while (c->tensor + 1 < p->save->tensor_count &&
+	while (c->tensor + 1 < p->save->ready &&
 	       c->chunk >= p->save->tensors[c->tensor + 1].first_chunk)
 		c->tensor++;
 	p->source_busy = p->source_busy || source;
@@ -391,6 +390,21 @@ void ckw_pool_add(struct ckpt_writer *w, struct ckw_progress *p)
 		end = &(*end)->next;
 	*end = p;
 	p->save->run = p;
+	ckw_pool_wake(w);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void ckw_pool_more(struct ckpt_writer *w, struct ckw_progress *p,
+		   size_t ready, size_t end, size_t more)
+{
+	struct ckpt_save *s = p->save;
+
+	pthread_mutex_lock(&w->lock);
+	p->uncut += end - s->ready_chunks;
+	p->uncaptured += more;
+	p->unstored += more;
+	s->ready = ready;
+	s->ready_chunks = end;
 	ckw_pool_wake(w);
 	pthread_mutex_unlock(&w->lock);
 }

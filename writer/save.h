@@ -54,7 +54,8 @@ struct ckw_item {
 /* One entry as described, and what saving it found. Small: a save may have a
  * million of them. */
 struct ckw_tensor {
-	uint32_t item;
+	uint32_t item, number;          /* number: as described */
+	bool late;                      /* its size is told by its bytes */
 	char *name;                     /* name_len bytes and a NUL */
 	size_t name_len;
 	enum ckpt_dtype dtype;
@@ -118,6 +119,9 @@ struct ckpt_save {
 	struct ckw_chunk *plan;         /* of all tensors, in their order */
 	struct ckpt_stats *parts;       /* of each chunk */
 	size_t plan_count, plan_cap;
+	size_t ready, ready_chunks;     /* tensors and chunks that may be
+					   captured, the first ones; guard:
+					   writer's lock */
 	struct ckw_past *past;          /* what it may have in common */
 	struct ckw_pack *pack;          /* open; guard: pack_lock */
 	pthread_mutex_t pack_lock, publish_lock;
@@ -201,6 +205,7 @@ CKB_MUST int ckw_check_json(const char *text, const char *what,
 			    struct ckpt_err *err);
 bool ckw_copy_text(char **to, const char *from);
 void ckw_tensor_fini(struct ckw_tensor *t);
+bool ckw_serialises(const struct ckpt_provider *p);
 void ckw_item_fini(struct ckw_item *item);
 /* No file lies at a path where another needs a folder. */
 CKB_MUST int ckw_check_folders(const struct ckpt_save *s,
@@ -214,8 +219,10 @@ void ckw_box(const struct ckw_tensor *t, const struct ckt_grid *grid,
 
 /* ---- manifest.c ---- */
 
-/* Sort the tensors by item; aliases follow. */
-CKB_MUST int ckw_order(struct ckpt_save *s, struct ckpt_err *err);
+/* Sort the tensors by item; @capture: what serialises goes last, and whose
+ * size is not known behind all. Aliases follow. */
+CKB_MUST int ckw_order(struct ckpt_save *s, bool capture,
+		       struct ckpt_err *err);
 /* The manifest's number of @pack; a new one gets the next. */
 CKB_MUST int ckw_pack_number(struct ckpt_save *s, const uint8_t pack[16],
 			     uint32_t *out, struct ckpt_err *err);

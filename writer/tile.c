@@ -62,10 +62,10 @@ void ckw_gather(const uint8_t *base, const struct ckpt_box *box,
 		memcpy(dst + to, base + off, (size_t)len);
 }
 
-/* What a provider answered, as an error of ours. A code that says more than a
- * failed read can know (published, durability unknown) becomes CKPT_EIO. */
-static int failed_read(int rc, const struct ckpt_err *theirs,
-		       struct ckpt_err *err)
+/* A code that says more than a failed read can know (published, durability
+ * unknown) becomes CKPT_EIO. */
+int ckw_provider_failed(int rc, const struct ckpt_err *theirs,
+			struct ckpt_err *err)
 {
 	int code = rc < 0 && rc >= CKPT_ESTALE && rc != CKPT_EUNSURE
 			   ? rc : CKPT_EIO;
@@ -86,7 +86,7 @@ static int read_bytes(const struct ckpt_provider *p, uint64_t off, void *dst,
 	struct ckpt_err theirs = { 0 };
 	int rc = p->ops->read(p->ctx, off, dst, (size_t)len, &theirs);
 
-	return rc == 0 ? 0 : failed_read(rc, &theirs, err);
+	return rc == 0 ? 0 : ckw_provider_failed(rc, &theirs, err);
 }
 
 /* How far a tile of the band has come: the run at hand. */
@@ -132,6 +132,19 @@ static int read_runs(const struct ckpt_provider *p, uint64_t base,
 	return rc;
 }
 
+/* From a band that is lent: its bytes from @first of the box's own on. */
+static void gather_lent(const uint8_t *lent, uint64_t first,
+			const struct ckpt_box *box, uint32_t item_bytes,
+			const struct ckpt_box *part, uint8_t *dst)
+{
+	uint64_t off, to, len;
+	struct ckt_runs runs;
+
+	ckw_runs(&runs, box, part, item_bytes);
+	while (ckt_runs_next(&runs, &off, &to, &len))
+		memcpy(dst + to, lent + (off - first), (size_t)len);
+}
+
 int ckw_read_band(const struct ckpt_provider *p, uint64_t base,
 		  const struct ckpt_box *box, uint32_t item_bytes,
 		  const struct ckpt_box *parts, uint32_t count,
@@ -143,6 +156,15 @@ int ckw_read_band(const struct ckpt_provider *p, uint64_t base,
 
 	CKB_REQUIRE(count > 0 && count <= CKW_BAND_CHUNKS);
 	ckw_band(box, &parts[0], item_bytes, &first, &end);
+	/* some of a composite's bands lie in one piece */
+	const uint8_t *lent = p->ops->borrow
+		? p->ops->borrow(p->ctx, base + first, (size_t)(end - first))
+		: NULL;
+
+	for (uint32_t i = 0; lent && i < count; i++)
+		gather_lent(lent, first, box, item_bytes, &parts[i], dst[i]);
+	if (lent)
+		return 0;
 	for (uint32_t i = 0; i < count; i++)
 		bytes += ckt_box_bytes(&parts[i], item_bytes);
 	if (bytes != end - first || count == 1) {

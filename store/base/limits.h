@@ -36,6 +36,7 @@
 
 #define CKB_STAGING_BYTES (128ull << 20)
 #define CKB_STAGING_MIN_BYTES (32ull << 20)
+#define CKB_SERIALISED_MAX (64ull << 30) /* of a save, of unknown size */
 #define CKB_DIRECT_FROM_BYTES (256ull << 20) /* smaller saves: buffered */
 #define CKB_WRITER_THREADS_AUTO 16u
 #define CKB_WRITER_THREADS_MAX 256u

@@ -109,8 +109,15 @@ CKPT_API CKPT_MUST int ckpt_writer_open(struct ckpt_store *store,
 CKPT_API void ckpt_writer_close(struct ckpt_writer *writer);
 
 /**
+ * Take the next @len bytes at @data, which are copied. Returns 0; or a code
+ * when the save goes on no more: return that.
+ */
+typedef int (*ckpt_sink_fn)(void *sink, const void *data, size_t len);
+
+/**
  * Where the bytes of a tensor or file come from. A table of functions over
  * the entry's bytes: the shard's boxes one after another, each in C order.
+ * It has `read`, or `serialise`, or both: then `serialise` is used.
  */
 struct ckpt_provider_ops {
 	size_t size;
@@ -133,6 +140,19 @@ struct ckpt_provider_ops {
 	 * another number is refused: padding never becomes data.
 	 */
 	uint64_t (*bytes)(void *ctx);
+	/*
+	 * Optional: make the bytes, in order, and hand them to @write with
+	 * @sink; how many there are need not be known before. Called once,
+	 * from the save's own thread, beside the capture of all that can be
+	 * read: nothing waits for it but CKPT_CAPTURED. Those of one save are
+	 * called one after another. Returns as read does.
+	 *
+	 * Memory: all that it hands over, beside staging, until CKPT_CAPTURED;
+	 * it is refused (CKPT_ELIMIT) past 64 GiB a save, of entries whose
+	 * size was not described.
+	 */
+	int (*serialise)(void *ctx, ckpt_sink_fn write, void *sink,
+			 struct ckpt_err *err);
 };
 
 struct ckpt_provider {
@@ -209,6 +229,31 @@ ckpt_provider_device_strided(struct ckpt_memory *mem, const void *data,
 			     const struct ckpt_shape *shape,
 			     const int64_t *strides, void *stream,
 			     struct ckpt_provider *out, struct ckpt_err *err);
+
+/**
+ * What @serialise hands over, as in struct ckpt_provider_ops; @release may be
+ * NULL. @ctx passes to the provider; after a failure it is still the caller's.
+ */
+CKPT_API CKPT_MUST int
+ckpt_provider_callback(int (*serialise)(void *ctx, ckpt_sink_fn write,
+					void *sink, struct ckpt_err *err),
+		       void (*release)(void *ctx), void *ctx,
+		       struct ckpt_provider *out, struct ckpt_err *err);
+
+/**
+ * The bytes of @count @parts, one after another: parts that are fused, or a
+ * shard that lies in several pieces of memory. Bytes that lie in one piece of
+ * host memory are copied from there, as with ckpt_provider_host(). If one of
+ * them serialises, all are handed over as one that does, and cost its memory.
+ *
+ * Ownership:   @parts pass to it, also on failure: they are empty then.
+ * Returns:     0; CKPT_EINVAL, a part that does not say how many bytes it has,
+ *              or has no functions; CKPT_ENOMEM.
+ */
+CKPT_API CKPT_MUST int ckpt_provider_composite(struct ckpt_provider *parts,
+					       uint32_t count,
+					       struct ckpt_provider *out,
+					       struct ckpt_err *err);
 
 /** End a provider that was never handed to a save. */
 CKPT_API void ckpt_provider_release(struct ckpt_provider *provider);
@@ -295,6 +340,8 @@ CKPT_API CKPT_MUST int ckpt_save_tensor(struct ckpt_save *save, uint32_t item,
 /**
  * Describe an opaque file of @bytes bytes in an item of kind FILES (or
  * ORIGIN). @name is a '/'-separated path inside it; @media_type may be NULL.
+ * @bytes is CKPT_UNKNOWN when a provider that serialises tells it by what it
+ * hands over; bytes_total grows by it then.
  */
 CKPT_API CKPT_MUST int ckpt_save_file(struct ckpt_save *save, uint32_t item,
 				      const char *name, const char *media_type,
