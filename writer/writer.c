@@ -58,9 +58,9 @@ int ckw_codec(const struct ckpt_writer *w, struct ckc_codec **out,
 	      struct ckpt_err *err)
 {
 	enum ckf_codec codec =
-		w->opts.codec == CKPT_CODEC_ZSTD     ? CKF_CODEC_ZSTD
-		: w->opts.codec == CKPT_CODEC_PLANES ? CKF_CODEC_PLANES
-						     : CKF_CODEC_RAW;
+		w->opts.codec == CKPT_CODEC_RAW	   ? CKF_CODEC_RAW
+		: w->opts.codec == CKPT_CODEC_ZSTD ? CKF_CODEC_ZSTD
+						   : CKF_CODEC_PLANES;
 
 	return ckc_codec_new(codec, w->opts.zstd_level, out, err);
 }

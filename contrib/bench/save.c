@@ -90,6 +90,10 @@ static int parse_option(struct bench *b, struct ckpt_writer_opts *opts,
 		opts->threads = (uint32_t)number;
 	else if (n == 4 && !strncmp(word, "nice", n))
 		opts->nice = (int)number;
+	else if (n == 3 && !strncmp(word, "cpu", n))
+		opts->cpu_share = (uint32_t)number;
+	else if (n == 4 && !strncmp(word, "rate", n))
+		opts->write_bytes_per_s = number;
 	else if (n == 5 && !strncmp(word, "touch", n))
 		opts->flags |= CKPT_WRITER_TOUCH;
 	else

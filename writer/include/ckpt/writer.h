@@ -44,7 +44,8 @@ enum ckpt_codec {
 	CKPT_CODEC_RAW = 0,
 	CKPT_CODEC_ZSTD = 1,
 	CKPT_CODEC_PLANES = 2, /* numbers by the bytes of their elements */
-	CKPT_CODEC_AUTO = 255, /* raw, for now the same as CKPT_CODEC_RAW */
+	CKPT_CODEC_AUTO = 255, /* raw while the disk keeps up with the
+				  processors, else PLANES, tile by tile */
 };
 
 /** How packs are written. */
