@@ -57,7 +57,6 @@ struct ckw_progress {
 		size_t tensor, chunk;
 	} memory, source;
 	bool source_busy;
-	uint32_t wanted;              /* callers who wait for CAPTURED */
 	size_t uncut;                 /* chunks no slab was cut for */
 	size_t uncaptured, unstored;  /* chunks */
 	uint32_t jobs;                /* being worked on */

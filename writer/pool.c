@@ -178,7 +178,7 @@ static bool find_store(struct ckw_pool *pool, struct job *out)
 static bool caller_waits(const struct ckw_pool *pool)
 {
 	for (const struct ckw_progress *p = pool->saves; p; p = p->next)
-		if (p->wanted > 0 && p->uncaptured > 0)
+		if (p->save->wanted > 0 && p->uncaptured > 0)
 			return true;
 	return false;
 }
@@ -490,10 +490,8 @@ void ckw_pool_want(struct ckpt_save *s, bool yes)
 
 	pthread_mutex_lock(&w->lock);
 	s->wanted += yes ? 1u : -1u;
-	if (s->run) {
-		s->run->wanted = s->wanted;
+	if (s->run)
 		ckw_pool_wake(w);
-	}
 	pthread_mutex_unlock(&w->lock);
 }
 
