@@ -27,6 +27,8 @@
 
 #define WRITERS 4u /* threads beside those that compute */
 #define WRITE_BYTES (2u << 20) /* of one write, when there are so many */
+#define COPY_BYTES (1u << 20)  /* copied between two looks at the lists */
+#define COPY_SLABS 16u
 
 struct ckw_pool {
 	struct ckpt_writer *writer;
@@ -43,8 +45,9 @@ struct ckw_pool {
 
 struct job {
 	struct ckw_progress *save;
-	struct ckw_slab *slab;   /* to fill; NULL: to store */
 	bool source;
+	struct ckw_slab *slabs[COPY_SLABS]; /* to fill */
+	uint32_t slab_count;     /* 0: to store */
 	/* large chunks are hashed side by side, and written in one call */
 	struct part {
 		struct ckw_slab *slab;
@@ -93,20 +96,20 @@ static bool cursor_next(const struct ckpt_save *s, struct ckw_cursor *c,
 	return false;
 }
 
-static bool cut_slab(struct ckw_pool *pool, struct ckw_progress *p,
-		     bool source, struct job *out)
+static struct ckw_slab *cut_slab(struct ckw_pool *pool, struct ckw_progress *p,
+				 bool source)
 {
 	struct ckw_cursor *c = source ? &p->source : &p->memory;
 	size_t bytes;
 
-	if ((source && p->source_busy) || !cursor_next(p->save, c, source))
-		return false;
+	if (!cursor_next(p->save, c, source))
+		return NULL;
 	uint32_t n = ckw_unit(p->save, c->tensor, c->chunk, &bytes);
 	struct ckw_slab *slab = ckw_ring_take(&pool->ring, bytes);
 
 	pool->no_room = !slab;
 	if (!slab)
-		return false;
+		return NULL;
 	p->uncut -= n;
 	slab->save = p->save;
 	slab->tensor = c->tensor;
@@ -116,16 +119,39 @@ static bool cut_slab(struct ckw_pool *pool, struct ckw_progress *p,
 	while (c->tensor + 1 < p->save->ready &&
 	       c->chunk >= p->save->tensors[c->tensor + 1].first_chunk)
 		c->tensor++;
+	return slab;
+}
+
+/* Some tiles of memory, or one band of a source. */
+static bool cut_slabs(struct ckw_pool *pool, struct ckw_progress *p,
+		      bool source, struct job *out)
+{
+	struct ckw_slab *slab;
+	size_t bytes = 0;
+
+	if (source && p->source_busy)
+		return false;
+	out->source = source;
+	out->slab_count = 0;
+	do {
+		slab = cut_slab(pool, p, source);
+		if (!slab)
+			break;
+		out->slabs[out->slab_count++] = slab;
+		bytes += slab->bytes;
+	} while (!source && out->slab_count < COPY_SLABS && bytes < COPY_BYTES);
+	if (out->slab_count == 0)
+		return false;
 	p->source_busy = p->source_busy || source;
-	*out = (struct job){ .save = p, .slab = slab, .source = source };
+	out->save = p;
 	return true;
 }
 
 static bool find_capture(struct ckw_pool *pool, struct job *out)
 {
 	for (struct ckw_progress *p = pool->saves; p; p = p->next)
-		if (p->err.code == 0 && (cut_slab(pool, p, false, out) ||
-					 cut_slab(pool, p, true, out)))
+		if (p->err.code == 0 && (cut_slabs(pool, p, false, out) ||
+					 cut_slabs(pool, p, true, out)))
 			return true;
 	return false;
 }
@@ -168,7 +194,9 @@ static bool find_store(struct ckw_pool *pool, struct job *out)
 
 	if (!p || !p->queue)
 		return false;
-	*out = (struct job){ .save = p };
+	out->save = p;
+	out->source = false;
+	out->slab_count = out->part_count = 0;
 	do {
 		bytes += take_part(p, &out->parts[out->part_count++]);
 	} while (more_of_it(pool, p, out, bytes));
@@ -215,19 +243,21 @@ static void enqueue(struct ckw_progress *p, struct ckw_slab *slab)
 	p->queue_last = slab;
 }
 
-static void after_capture(struct ckw_pool *pool, const struct job *j, bool ok)
+static void after_capture(struct ckw_pool *pool, const struct job *j)
 {
-	struct ckw_slab *slab = j->slab;
-
-	j->save->uncaptured -= slab->count;
 	if (j->source)
 		j->save->source_busy = false;
-	if (!ok || j->save->err.code != 0 || slab->done == slab->count) {
-		/* failed, or unchanged: nothing of it is left to do */
-		j->save->unstored -= slab->count;
-		give(pool, slab);
-	} else {
-		enqueue(j->save, slab);
+	for (uint32_t i = 0; i < j->slab_count; i++) {
+		struct ckw_slab *slab = j->slabs[i];
+
+		j->save->uncaptured -= slab->count;
+		if (j->save->err.code != 0 || slab->done == slab->count) {
+			/* failed, or unchanged: nothing of it is left to do */
+			j->save->unstored -= slab->count;
+			give(pool, slab);
+		} else {
+			enqueue(j->save, slab);
+		}
 	}
 }
 
@@ -333,19 +363,18 @@ static void *work(void *arg)
 		j.save->jobs++;
 		call_one(pool);
 		pthread_mutex_unlock(lock);
-		bool ok = true;
-
-		if (j.slab)
-			ok = ckw_capture(k, j.slab);
-		else
+		for (uint32_t i = 0; i < j.slab_count; i++)
+			if (!ckw_capture(k, j.slabs[i]))
+				break; /* aborted, or failed */
+		if (j.slab_count == 0)
 			store(k, &j);
 		pthread_mutex_lock(lock);
 		ckw_share_charge(pool->writer, &k->cpu_ns,
 				 caller_waits(pool));
 		pool->computing -= !j.source;
 		j.save->jobs--;
-		if (j.slab)
-			after_capture(pool, &j, ok);
+		if (j.slab_count > 0)
+			after_capture(pool, &j);
 		else
 			after_store(pool, &j);
 		if (j.save->uncaptured == 0 || j.save->unstored == 0 ||
