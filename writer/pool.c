@@ -25,8 +25,9 @@
 #include "chunk/pack.h"
 #include "pipeline.h"
 
-#define WRITERS 4u /* threads beside those that compute */
-#define WRITE_BYTES (2u << 20) /* of one write, when there are so many */
+#define WRITERS 12u /* threads beside those that compute */
+#define BEHIND 3u  /* writes under way: the disk is what all wait for */
+#define WRITE_BYTES (1u << 20) /* of one write, when there are so many */
 #define COPY_BYTES (1u << 20)  /* copied between two looks at the lists */
 #define COPY_SLABS 16u
 
@@ -402,7 +403,7 @@ bool ckw_pool_disk_behind(struct ckw_worker *k)
 	struct ckw_pool *pool = k->pool;
 
 	pthread_mutex_lock(&pool->writer->lock);
-	bool behind = pool->writing >= WRITERS - 1;
+	bool behind = pool->writing >= BEHIND;
 
 	pthread_mutex_unlock(&pool->writer->lock);
 	return behind;
@@ -565,7 +566,7 @@ int ckw_pool_new(struct ckpt_writer *w, struct ckpt_err *err)
 		return ckb_err_nomem(err);
 	pool->writer = w;
 	pool->threads = w->opts.threads;
-	/* threads pass a pack's end by as much */
+	/* the last of a pack passes its end by as much */
 	pool->write_bytes = ckb_min_u64(WRITE_BYTES, w->opts.pack_bytes / 16);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -29,6 +29,7 @@
 struct ckw_pack {
 	struct ckc_pack_writer *w;
 	uint32_t users;
+	uint64_t bytes, records; /* given a place, or about to be */
 	bool full;
 };
 
@@ -39,14 +40,19 @@ static void count_up(atomic_ullong *counter, uint64_t n)
 
 /* ---- packs ---- */
 
-/* Seal, sync and move @p; a failure discards it. */
-static int publish_pack(struct ckpt_save *s, struct ckw_pack *p,
-			struct ckpt_err *err)
+/* Seal, sync and move @p; a failure discards it. @k: NULL, or the worker that
+ * waits for the disk meanwhile. */
+static int publish_pack(struct ckpt_save *s, struct ckw_worker *k,
+			struct ckw_pack *p, struct ckpt_err *err)
 {
+	if (k)
+		ckw_pool_writing(k, true);
 	pthread_mutex_lock(&s->publish_lock);
 	int rc = cks_stage_publish(s->stage, p->w, err);
 
 	pthread_mutex_unlock(&s->publish_lock);
+	if (k)
+		ckw_pool_writing(k, false);
 	free(p);
 	return rc;
 }
@@ -60,12 +66,11 @@ void ckw_put_discard(struct ckpt_save *s)
 	free(p);
 }
 
-static bool is_full(const struct ckpt_save *s, struct ckw_pack *p)
+static bool is_full(const struct ckpt_save *s, const struct ckw_pack *p)
 {
-	/* records are kept for the copy of the manifest and those who come
-	 * before it is seen */
-	return ckc_pack_bytes(p->w) >= s->writer->opts.pack_bytes ||
-	       ckc_pack_records(p->w) >= CKB_PACK_ENTRY_MAX - 4096;
+	/* room is kept for what one call writes, and the manifest's copy */
+	return p->bytes >= s->writer->opts.pack_bytes ||
+	       p->records >= CKB_PACK_ENTRY_MAX - CKC_PUT_MAX - 1;
 }
 
 static int new_pack(struct ckpt_save *s, struct ckpt_err *err)
@@ -89,7 +94,9 @@ static int new_pack(struct ckpt_save *s, struct ckpt_err *err)
 	return rc;
 }
 
-static int pack_get(struct ckpt_save *s, struct ckw_pack **out,
+/* For @records of @bytes. */
+static int pack_get(struct ckpt_save *s, struct ckw_worker *k, uint64_t bytes,
+		    uint32_t records, struct ckw_pack **out,
 		    struct ckpt_err *err)
 {
 	struct ckw_pack *full = NULL;
@@ -107,25 +114,27 @@ static int pack_get(struct ckpt_save *s, struct ckw_pack **out,
 		rc = new_pack(s, err);
 	if (rc == 0) {
 		s->pack->users++;
+		s->pack->bytes += bytes;
+		s->pack->records += records;
 		*out = s->pack;
 	}
 	pthread_mutex_unlock(&s->pack_lock);
 	if (full) {
-		int published = publish_pack(s, full, rc == 0 ? err : NULL);
+		int published = publish_pack(s, k, full, rc == 0 ? err : NULL);
 
 		rc = rc < 0 ? rc : published;
 	}
 	return rc;
 }
 
-static int pack_put(struct ckpt_save *s, struct ckw_pack *p,
-		    struct ckpt_err *err)
+static int pack_put(struct ckpt_save *s, struct ckw_worker *k,
+		    struct ckw_pack *p, struct ckpt_err *err)
 {
 	pthread_mutex_lock(&s->pack_lock);
 	bool last = --p->users == 0 && p->full;
 
 	pthread_mutex_unlock(&s->pack_lock);
-	return last ? publish_pack(s, p, err) : 0;
+	return last ? publish_pack(s, k, p, err) : 0;
 }
 
 /* ---- a chunk ---- */
@@ -179,12 +188,8 @@ static int write_batch(struct ckw_worker *k, struct ckpt_save *s,
 		       struct ckw_pack *pack, struct batch *b,
 		       struct ckpt_err *err)
 {
-	int rc = code_batch(k, s, b, err);
-
-	if (rc < 0)
-		return rc;
 	ckw_pool_writing(k, true);
-	rc = ckc_pack_put(pack->w, CKF_RECORD_CHUNK, b->puts, b->count,
+	int rc = ckc_pack_put(pack->w, CKF_RECORD_CHUNK, b->puts, b->count,
 			  k->head, err);
 	ckw_pool_writing(k, false);
 	for (uint32_t i = 0; i < b->count && rc == 0; i++) {
@@ -232,14 +237,20 @@ static bool unchanged(struct ckpt_save *s, const struct ckw_todo *d)
 static int put_batch(struct ckw_worker *k, struct ckpt_save *s,
 		     struct batch *b, struct ckpt_err *err)
 {
-	struct ckw_pack *pack;
-	int rc = pack_get(s, &pack, err);
+	struct ckw_pack *pack = NULL;
+	uint64_t bytes = 0;
+	int rc = code_batch(k, s, b, err);
 
+	for (uint32_t i = 0; i < b->count; i++)
+		bytes += b->records[i].stored_len +
+			 ckf_record_head_bytes(b->records[i].cell_count);
+	if (rc == 0)
+		rc = pack_get(s, k, bytes, b->count, &pack, err);
 	if (!pack)
 		return rc;
 	if (rc == 0)
 		rc = write_batch(k, s, pack, b, err);
-	int last = pack_put(s, pack, rc == 0 ? err : NULL);
+	int last = pack_put(s, k, pack, rc == 0 ? err : NULL);
 
 	return rc < 0 ? rc : last;
 }
@@ -313,5 +324,5 @@ int ckw_put_end(struct ckpt_save *s, const struct ckb_buf *manifest,
 		return 0;
 	int rc = put_copy(s, manifest, err);
 
-	return rc == 0 ? publish_pack(s, CKB_TAKE(s->pack), err) : rc;
+	return rc == 0 ? publish_pack(s, NULL, CKB_TAKE(s->pack), err) : rc;
 }

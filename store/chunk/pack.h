@@ -47,9 +47,9 @@ struct ckc_put {
 };
 
 /* Write @count records, one after another. Any thread, many at once. @head:
- * CKC_HEAD_BYTES of the caller's, aligned to CKB_PAYLOAD_ALIGN; where all of
- * them are large and aligned likewise, they are then written from where they
- * lie, in one call. NULL: all is copied. After a failure the pack is poisoned
+ * CKC_HEAD_BYTES of the caller's, aligned to CKB_PAYLOAD_ALIGN; those that are
+ * large and aligned likewise are then written from where they lie, in one call,
+ * behind the others. NULL: all is copied. After a failure the pack is poisoned
  * (S5): every later call fails the same way. */
 #define CKC_PUT_MAX 8u
 #define CKC_HEAD_BYTES (128u << 10)
@@ -64,8 +64,6 @@ CKB_MUST int ckc_pack_append(struct ckc_pack_writer *w,
 			     size_t len, struct ckc_place *out,
 			     struct ckpt_err *err);
 
-uint64_t ckc_pack_bytes(struct ckc_pack_writer *w);
-uint64_t ckc_pack_records(struct ckc_pack_writer *w);
 const uint8_t *ckc_pack_writer_uuid(const struct ckc_pack_writer *w);
 
 /* Write the trailer, fsync the file. After it the bytes never change (S1).

@@ -30,7 +30,6 @@
 #include "base/hash.h"
 
 #define GATHER_BYTES (1u << 20)
-#define PACE_BYTES (8u << 20)
 #define GROW_BYTES (256ull << 20) /* reserved on disk at a time */
 
 struct ckc_pack_writer {
@@ -46,7 +45,9 @@ struct ckc_pack_writer {
 
 	pthread_mutex_t lock;    /* guards all below */
 	uint8_t *buffer;         /* GATHER_BYTES, aligned */
-	uint64_t held, end, paced, reserved;
+	uint8_t *spare;          /* others, each with the next's address in
+				    front; as many as ever wrote at once */
+	uint64_t held, end, reserved;
 	struct ckf_trailer_entry *entries;
 	size_t entry_count, entry_cap;
 	struct ckpt_err poison;  /* code 0: none */
@@ -81,6 +82,53 @@ static void reserve_disk(struct ckc_pack_writer *w)
 		w->reserved = UINT64_MAX;
 }
 
+/* Advice: a file system without it loses only speed. */
+static void write_out(const struct ckc_pack_writer *w, uint64_t off,
+		      uint64_t len)
+{
+	if (w->align == 1)
+		w->sys->sync_range(w->sys, w->fd, off, len);
+}
+
+static uint8_t *take_spare(struct ckc_pack_writer *w)
+{
+	uint8_t *spare = w->spare;
+
+	if (spare)
+		memcpy(&w->spare, spare, sizeof(w->spare));
+	return spare;
+}
+
+/* The lock is held. What swap_buffer() gave, back. */
+static void give_spare(struct ckc_pack_writer *w, uint8_t *buffer)
+{
+	if (!buffer)
+		return;
+	memcpy(buffer, &w->spare, sizeof(w->spare));
+	w->spare = buffer;
+}
+
+/* The lock is held. The buffer becomes the caller's, its whole blocks with it,
+ * and a spare takes its place with the rest. NULL: there is no memory. */
+static uint8_t *swap_buffer(struct ckc_pack_writer *w, size_t *out_whole)
+{
+	size_t len = (size_t)(w->end - w->held);
+	size_t whole = (size_t)(len / w->align * w->align);
+	uint8_t *full = w->buffer;
+
+	uint8_t *spare = take_spare(w);
+
+	if (!spare)
+		spare = aligned_alloc(CKB_PAYLOAD_ALIGN, GATHER_BYTES);
+	if (!spare)
+		return NULL;
+	memcpy(spare, full + whole, len - whole);
+	w->buffer = spare;
+	w->held += whole;
+	*out_whole = whole;
+	return full;
+}
+
 /* The lock is held. Whole blocks of the buffer to the file; the rest stays. */
 static int flush(struct ckc_pack_writer *w, struct ckpt_err *err)
 {
@@ -98,15 +146,35 @@ static int flush(struct ckc_pack_writer *w, struct ckpt_err *err)
 			*err = mine;
 		return poison(w, rc, &mine);
 	}
+	write_out(w, w->held, n);
 	w->held += n;
 	memmove(w->buffer, w->buffer + n, (size_t)(w->end - w->held));
-	if (w->align == 1 && w->held - w->paced >= PACE_BYTES) {
-		/* advice: a file system without it loses only speed */
-		w->sys->sync_range(w->sys, w->fd, w->paced,
-				   w->held - w->paced);
-		w->paced = w->held;
-	}
 	return 0;
+}
+
+/* The same, but others go on meanwhile: the lock is given up. */
+static int flush_aside(struct ckc_pack_writer *w, struct ckpt_err *err)
+{
+	struct ckpt_err mine = { 0 };
+	uint64_t off = w->held;
+	size_t n = 0;
+
+	reserve_disk(w);
+	uint8_t *full = swap_buffer(w, &n);
+
+	if (!full)
+		return flush(w, err);
+	pthread_mutex_unlock(&w->lock);
+	int rc = n == 0 ? 0 : ckb_pwrite_full(w->sys, w->fd, full, n, off,
+					      w->path, &mine);
+
+	if (rc == 0)
+		write_out(w, off, n);
+	pthread_mutex_lock(&w->lock);
+	give_spare(w, full);
+	if (rc < 0 && err)
+		*err = mine;
+	return poison(w, rc, &mine);
 }
 
 /* The lock is held. Append @len bytes (NULL: zeros) behind what is there. */
@@ -211,28 +279,12 @@ void ckc_pack_writer_close(struct ckc_pack_writer *w)
 	pthread_mutex_destroy(&w->lock);
 	free(w->path);
 	free(w->buffer);
+	for (uint8_t *spare; (spare = take_spare(w)) != NULL;)
+		free(spare);
 	free(w->entries);
 	free(w->cells);
 	free(w->coded);
 	free(w);
-}
-
-uint64_t ckc_pack_bytes(struct ckc_pack_writer *w)
-{
-	pthread_mutex_lock(&w->lock);
-	uint64_t n = w->end;
-
-	pthread_mutex_unlock(&w->lock);
-	return n;
-}
-
-uint64_t ckc_pack_records(struct ckc_pack_writer *w)
-{
-	pthread_mutex_lock(&w->lock);
-	uint64_t n = w->entry_count;
-
-	pthread_mutex_unlock(&w->lock);
-	return n;
 }
 
 const uint8_t *ckc_pack_writer_uuid(const struct ckc_pack_writer *w)
@@ -329,10 +381,21 @@ static int put_head(struct ckc_pack_writer *w, struct ckf_record *r,
 	return rc == 0 ? gather(w, head, at->head_len, err) : rc;
 }
 
+/* Where the payload begins a block, header and all before it end one. */
+static bool is_large(const struct ckc_pack_writer *w,
+		     const struct ckc_put *put)
+{
+	return put->record->stored_len >= CKB_PAYLOAD_ALIGN_FROM &&
+	       (uintptr_t)put->data % w->align == 0 &&
+	       ckf_record_head_bytes(put->record->cell_count) <=
+	       CKB_PAYLOAD_ALIGN;
+}
+
 /* What goes to the file in one call: gaps and headers, and payloads. */
 struct batch {
 	struct iovec iov[2 * CKC_PUT_MAX + 1];
 	int count;
+	uint8_t *full;           /* what was gathered before; NULL: little */
 	uint8_t *head;           /* where the next gap and header go */
 	uint64_t from;
 	const uint8_t *tail;     /* behind the last whole block */
@@ -363,36 +426,69 @@ static void batch_record(struct batch *b, uint64_t align, uint64_t gap,
 	b->tail_len = len - whole;
 }
 
-/* The lock is held: places for all, and what is shared taken along and left.
- * Nothing has happened if it fails. */
-static int batch_make(struct ckc_pack_writer *w, enum ckf_record_kind kind,
-		      struct ckc_put *puts, uint32_t count, struct batch *b,
-		      struct ckpt_err *err)
+/* The lock is held. What was gathered goes along: a little of it in front of
+ * the first header, more of it from where it lies. */
+static int batch_begin(struct ckc_pack_writer *w, uint8_t *head,
+		       struct batch *b, struct ckpt_err *err)
 {
-	uint64_t end = w->end;
+	size_t whole = 0;
+	int rc = 0;
+
+	*b = (struct batch){ .head = head, .from = w->held };
+	if (w->end - w->held > 2 * CKB_PAYLOAD_ALIGN) {
+		b->full = swap_buffer(w, &whole);
+		if (b->full)
+			batch_add(b, b->full, whole);
+		else
+			rc = flush(w, err);
+	}
+	if (!b->full)
+		b->from = w->held;
+	b->tail = w->buffer;
+	b->tail_len = (size_t)(w->end - w->held);
+	return rc;
+}
+
+/* The lock is held: places for all that are large. Nothing has happened if it
+ * fails. */
+static int batch_places(struct ckc_pack_writer *w, enum ckf_record_kind kind,
+			struct ckc_put *puts, uint32_t count,
+			struct ckpt_err *err)
+{
 	size_t entries = w->entry_count;
+	uint64_t end = w->end;
+	int rc = 0;
 
-	*b = (struct batch){ .head = b->head, .from = w->held,
-			     .tail = w->buffer,
-			     .tail_len = (size_t)(w->end - w->held) };
+	for (uint32_t i = 0; i < count && rc == 0; i++) {
+		struct ckc_place *at = &puts[i].place;
+
+		if (!is_large(w, &puts[i]))
+			continue;
+		rc = take_place(w, kind, puts[i].record, at, err);
+		if (rc == 0)
+			w->end = at->off + at->head_len + at->stored_len;
+	}
+	w->end = end;
+	if (rc < 0)
+		w->entry_count = entries;
+	return rc;
+}
+
+/* The lock is held: all to the batch; what is behind the last block stays. */
+static void batch_fill(struct ckc_pack_writer *w, const struct ckc_put *puts,
+		       uint32_t count, struct batch *b)
+{
 	for (uint32_t i = 0; i < count; i++) {
-		int rc = take_place(w, kind, puts[i].record, &puts[i].place,
-				    err);
+		const struct ckc_place *at = &puts[i].place;
 
-		if (rc < 0) {
-			w->end = end;
-			w->entry_count = entries;
-			return rc;
-		}
-		batch_record(b, w->align, puts[i].place.off - w->end,
-			     &puts[i]);
-		w->end = puts[i].place.off + puts[i].place.head_len +
-			 puts[i].place.stored_len;
+		if (!is_large(w, &puts[i]))
+			continue;
+		batch_record(b, w->align, at->off - w->end, &puts[i]);
+		w->end = at->off + at->head_len + at->stored_len;
 	}
 	memcpy(w->buffer, b->tail, b->tail_len);
 	w->held = w->end - b->tail_len;
 	reserve_disk(w);
-	return 0;
 }
 
 /* The lock is held, and given up while bytes are written. */
@@ -400,68 +496,71 @@ static int put_large(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 		     struct ckc_put *puts, uint32_t count, uint8_t *head,
 		     struct ckpt_err *err)
 {
-	struct batch b = { .head = head };
 	struct ckpt_err mine = { 0 };
-	int rc = 0;
+	struct batch b;
+	int rc = batch_places(w, kind, puts, count, err);
 
-	if (w->end - w->held > 2 * CKB_PAYLOAD_ALIGN)
-		rc = flush(w, err);
 	if (rc == 0)
-		rc = batch_make(w, kind, puts, count, &b, err);
+		rc = batch_begin(w, head, &b, err);
 	if (rc < 0)
 		return rc;
+	batch_fill(w, puts, count, &b);
 	uint64_t bytes = w->held - b.from;
 
 	pthread_mutex_unlock(&w->lock);
 	rc = ckb_pwritev_full(w->sys, w->fd, b.iov, b.count, b.from, w->path,
 			      &mine);
-	if (rc == 0 && w->align == 1)
-		w->sys->sync_range(w->sys, w->fd, b.from, bytes);
+	if (rc == 0)
+		write_out(w, b.from, bytes);
 	pthread_mutex_lock(&w->lock);
+	give_spare(w, b.full);
 	if (rc < 0 && err)
 		*err = mine;
 	return poison(w, rc, &mine);
 }
 
-/* The lock is held. */
+/* The lock is held, and given up while a full buffer is written: not in the
+ * midst of a record. */
 static int put_small(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 		     struct ckc_put *put, struct ckpt_err *err)
 {
-	int rc = take_place(w, kind, put->record, &put->place, err);
+	size_t most = CKB_PAYLOAD_ALIGN + (size_t)put->record->stored_len +
+		      ckf_record_head_bytes(put->record->cell_count);
+	int rc = 0;
+
+	while (rc == 0 && most < GATHER_BYTES / 2 &&
+	       w->end - w->held + most > GATHER_BYTES) {
+		rc = flush_aside(w, err);
+		if (rc == 0)
+			rc = poisoned(w, err);
+	}
+	if (rc == 0)
+		rc = take_place(w, kind, put->record, &put->place, err);
 
 	if (rc == 0)
 		rc = put_head(w, put->record, &put->place, err);
 	return rc < 0 ? rc : gather(w, put->data, put->place.stored_len, err);
 }
 
-/* Where the payload begins a block, header and all before it end one. */
-static bool is_large(const struct ckc_pack_writer *w,
-		     const struct ckc_put *put)
-{
-	return put->record->stored_len >= CKB_PAYLOAD_ALIGN_FROM &&
-	       (uintptr_t)put->data % w->align == 0 &&
-	       ckf_record_head_bytes(put->record->cell_count) <=
-	       CKB_PAYLOAD_ALIGN;
-}
-
 int ckc_pack_put(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 		 struct ckc_put *puts, uint32_t count, uint8_t *head,
 		 struct ckpt_err *err)
 {
-	bool large = head;
-	int rc;
+	uint32_t large = 0;
 
 	CKB_REQUIRE(count > 0 && count <= CKC_PUT_MAX);
-	for (uint32_t i = 0; i < count; i++) {
-		puts[i].record->kind = (uint16_t)kind;
-		large = large && is_large(w, &puts[i]);
-	}
 	pthread_mutex_lock(&w->lock);
-	rc = poisoned(w, err);
-	if (rc == 0 && large)
+	int rc = poisoned(w, err);
+
+	for (uint32_t i = 0; rc == 0 && i < count; i++) {
+		puts[i].record->kind = (uint16_t)kind;
+		if (head && is_large(w, &puts[i]))
+			large++;
+		else
+			rc = put_small(w, kind, &puts[i], err);
+	}
+	if (rc == 0 && large > 0)
 		rc = put_large(w, kind, puts, count, head, err);
-	for (uint32_t i = 0; rc == 0 && !large && i < count; i++)
-		rc = put_small(w, kind, &puts[i], err);
 	pthread_mutex_unlock(&w->lock);
 	return rc;
 }

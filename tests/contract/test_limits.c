@@ -310,7 +310,7 @@ static void threads_have_the_priorities_asked_for(void **state)
 		int io = known ? cases[i].want : -1;
 		int nice = cases[i].nice > own ? cases[i].nice : own;
 
-		await_threads("(ckpt-worker)", nice, io, 3 + 4);
+		await_threads("(ckpt-worker)", nice, io, 3 + 12);
 		/* the save's own, too */
 		await_threads("(ckpt-capture)", nice, io, 1);
 		/* and the program's keeps what it had */
