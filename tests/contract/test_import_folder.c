@@ -408,6 +408,54 @@ static void tied_names_do_not_hide_tensors(void **state)
 	ckpt_checkpoint_close(c);
 }
 
+/* layout-06: a tie is what a file says, never what its bytes look like, and
+ * never made up for a name that is not there. */
+static void ties_are_never_invented(void **state)
+{
+	static const char *const names[] = { "embed", "lm_head" };
+	static const struct {
+		const char *name, *bytes;
+	} cases[] = { { "differ", "abcdefgh" }, { "equal", "abcdabcd" } };
+	struct fix *f = *state;
+	struct notes notes = { 0 };
+	struct ckpt_checkpoint *c;
+	struct ckpt_err err = { 0 };
+
+	put_shard(f, "hf/a.safetensors", ONE("lm_head"));
+	assert_ok(import(f, "alone", &notes, &err));
+	assert_ok(ckpt_checkpoint_open(f->store, "alone", &c, &err));
+	const struct ckpt_item_info *model = ckpt_item_find(c, "model");
+
+	assert_int_equal(model->count, 1);
+	assert_int_equal(ckpt_tensor_find(c, model, "lm_head", 7)->alias_of,
+			 SIZE_MAX);
+	ckpt_checkpoint_close(c);
+	put_index(f, MAP("\"lm_head\":\"a.safetensors\","
+			 "\"embed\":\"a.safetensors\""));
+	refused(f, CKPT_EFORMAT, "(1): 'embed'", "not in the shards");
+	for (size_t i = 0; i < CKB_ARRAY_LEN(cases); i++) {
+		fix_model(fix_path(f, "hf/a.safetensors"),
+			  "{\"embed\":{\"dtype\":\"U8\",\"shape\":[4],"
+			  "\"data_offsets\":[0,4]},\"lm_head\":{\"dtype\":"
+			  "\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}",
+			  cases[i].bytes, 8);
+		assert_ok(import(f, cases[i].name, &notes, &err));
+		assert_ok(ckpt_checkpoint_open(f->store, cases[i].name, &c,
+					       &err));
+		model = ckpt_item_find(c, "model");
+		for (size_t t = 0; t < 2; t++) {
+			const struct ckpt_tensor_info *at = ckpt_tensor_find(
+				c, model, names[t], strlen(names[t]));
+			uint8_t have[4];
+
+			assert_int_equal(at->alias_of, SIZE_MAX);
+			assert_ok(ckpt_read_bytes(c, at, 0, 4, have, &err));
+			assert_memory_equal(have, cases[i].bytes + 4 * t, 4);
+		}
+		ckpt_checkpoint_close(c);
+	}
+}
+
 static void many_files_need_few_descriptors(void **state)
 {
 	struct fix *f = *state;
@@ -464,6 +512,7 @@ int main(void)
 		FIXED(an_index_that_is_none_is_named),
 		FIXED(files_that_stand_for_others_are_named),
 		FIXED(tied_names_do_not_hide_tensors),
+		FIXED(ties_are_never_invented),
 		FIXED(many_files_need_few_descriptors),
 		FIXED(a_folder_with_a_store_is_refused),
 	};

@@ -212,6 +212,100 @@ static void complex_and_its_parts_are_three_tensors(void **state)
 	ckpt_checkpoint_close(c);
 }
 
+/* layout-03, layout-04: of one memory of 1 MiB ten views are stored, and not
+ * the memory ten times. Element k is k. */
+static void views_are_stored_without_what_is_behind_them(void **state)
+{
+	enum { VIEWS = 10, ELEMENTS = 1 << 18 };
+	struct fix *f = *state;
+	float *memory = malloc(ELEMENTS * sizeof(*memory)), want[1000];
+	struct ckpt_save_progress done;
+	struct ckpt_err err = { 0 };
+	uint64_t bytes = 0;
+	char name[8];
+	uint32_t item;
+	struct ckpt_save *s = fix_begin(f->writer, "views", false, &item);
+
+	assert_non_null(memory);
+	for (uint32_t k = 0; k < ELEMENTS; k++)
+		memory[k] = (float)k;
+	for (uint32_t i = 0; i < VIEWS; i++) {
+		struct ckpt_shape shape = SHAPE(1, 95 + i * 100);
+		const int64_t stride = 4 * (1 + i % 3);
+		struct ckpt_provider p;
+
+		snprintf(name, sizeof(name), "v%u", i);
+		struct ckpt_tensor_desc d = fix_desc(name, CKPT_F32, shape);
+
+		assert_ok(ckpt_provider_strided(memory + 5 + 20000 * i,
+						CKPT_F32, &shape, &stride, &p,
+						&err));
+		assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+		bytes += 4 * shape.dim[0];
+	}
+	assert_ok(ckpt_save_start(s, &err));
+	assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
+	ckpt_save_progress(s, &done);
+	assert_int_equal(done.bytes_total, bytes);
+	assert_int_equal(done.bytes_captured, bytes);
+	/* and headers, and a copy of the manifest */
+	assert_in_range(done.bytes_written, bytes, bytes + 32000);
+	ckpt_save_free(s);
+	free(memory);
+	struct ckpt_checkpoint *c = fix_opened(f->store, "views");
+
+	for (uint32_t i = 0; i < VIEWS; i++) {
+		uint32_t count = 95 + i * 100;
+
+		for (uint32_t k = 0; k < count; k++)
+			want[k] = (float)(5 + 20000 * i + k * (1 + i % 3));
+		snprintf(name, sizeof(name), "v%u", i);
+		fix_equal(c, fix_find(c, "model", name), want, 4 * count);
+	}
+	ckpt_checkpoint_close(c);
+}
+
+/* layout-05: a tie is what the caller declares (test_save.c); one memory that
+ * is given twice is two tensors, whose bytes lie there once. */
+static void one_memory_under_two_names_is_stored_once(void **state)
+{
+	struct fix *f = *state;
+	size_t len = 1000 * 300 * 4;
+	uint8_t *data = fix_bytes(len, 8);
+	static const char *const names[] = { "embed", "lm_head" };
+	struct ckpt_save_progress done;
+	struct ckpt_err err = { 0 };
+	uint32_t item;
+	struct ckpt_save *s = fix_begin(f->writer, "tied", false, &item);
+
+	for (int i = 0; i < 2; i++) {
+		struct ckpt_tensor_desc d = fix_desc(names[i], CKPT_F32,
+						     SHAPE(2, 1000, 300));
+		struct ckpt_provider p;
+
+		assert_ok(ckpt_provider_host(data, len, &p, &err));
+		assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+	}
+	assert_ok(ckpt_save_start(s, &err));
+	assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
+	ckpt_save_progress(s, &done);
+	assert_int_equal(done.bytes_total, 2 * len);
+	assert_int_equal(done.bytes_new, len);
+	ckpt_save_free(s);
+	struct ckpt_checkpoint *c = fix_opened(f->store, "tied");
+
+	assert_int_equal(ckpt_tensor_count(c), 2);
+	for (int i = 0; i < 2; i++) {
+		const struct ckpt_tensor_info *t = fix_find(c, "model",
+							    names[i]);
+
+		assert_int_equal(t->alias_of, SIZE_MAX);
+		fix_equal(c, t, data, len);
+	}
+	ckpt_checkpoint_close(c);
+	free(data);
+}
+
 static void strided_memory_that_cannot_be_is_refused(void **state)
 {
 	struct ckpt_shape two = SHAPE(2, 2, 2), empty = SHAPE(2, 0, 2);
@@ -287,18 +381,22 @@ static void null_with_a_size_is_no_data(void **state)
 	ckpt_provider_release(&p);
 }
 
-/* shape-01: three empty tensors, equal pointers: three tensors */
-static void empty_tensors_at_null_are_three_tensors(void **state)
+/* shape-01: empty tensors, equal pointers: each is a tensor; width-05: a zero
+ * is no byte, whatever the other dimensions come to */
+static void empty_tensors_at_null_are_tensors(void **state)
 {
 	struct fix *f = *state;
 	static const struct ckpt_shape shapes[] = {
 		{ 1, { 0 } }, { 2, { 2, 0 } }, { 2, { 0, 3 } },
+		{ 2, { 1ull << 63, 0 } },
+		{ 4, { 1ull << 32, 1ull << 32, 2, 0 } },
 	};
+	const int count = CKB_ARRAY_LEN(shapes);
 	struct ckpt_err err = { 0 };
 	uint32_t item;
 	struct ckpt_save *s = fix_begin(f->writer, "e", false, &item);
 
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < count; i++) {
 		char name[2] = { (char)('a' + i), 0 };
 		struct ckpt_tensor_desc d = fix_desc(name, CKPT_F32,
 						     shapes[i]);
@@ -310,9 +408,10 @@ static void empty_tensors_at_null_are_three_tensors(void **state)
 	assert_ok(fix_finish(s, &err));
 	struct ckpt_checkpoint *c = fix_opened(f->store, "e");
 
-	assert_int_equal(ckpt_tensor_count(c), 3);
-	for (size_t i = 0; i < 3; i++) {
-		const struct ckpt_tensor_info *t = ckpt_tensor_at(c, i);
+	assert_int_equal(ckpt_tensor_count(c), count);
+	for (int i = 0; i < count; i++) {
+		const struct ckpt_tensor_info *t = ckpt_tensor_at(
+			c, (size_t)i);
 
 		assert_int_equal(t->bytes, 0);
 		assert_int_equal(t->alias_of, SIZE_MAX);
@@ -440,10 +539,12 @@ int main(void)
 		cmocka_unit_test(strided_memory_is_gathered_at_any_offset),
 		TEST(strided_memory_is_saved_in_c_order),
 		TEST(complex_and_its_parts_are_three_tensors),
+		TEST(views_are_stored_without_what_is_behind_them),
+		TEST(one_memory_under_two_names_is_stored_once),
 		cmocka_unit_test(strided_memory_that_cannot_be_is_refused),
 		cmocka_unit_test(host_memory_is_lent_and_a_copy_is_not),
 		cmocka_unit_test(null_with_a_size_is_no_data),
-		TEST(empty_tensors_at_null_are_three_tensors),
+		TEST(empty_tensors_at_null_are_tensors),
 		TEST(a_range_of_a_file_is_saved),
 		TEST(a_file_that_ends_early_fails_the_save),
 		TEST(a_file_that_cannot_be_read_fails_the_save),

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "chunk/digest.h"
 #include "format/entry.h"
@@ -41,6 +42,59 @@ static void what_changes_after_captured_is_not_saved(void **state)
 	fix_equal(c, fix_find(c, "model", "t"), data, len);
 	ckpt_checkpoint_close(c);
 	free(data);
+}
+
+/* A started save of two tensors: "w", of bytes from @seed, and one that waits
+ * at @g. Returns when "w" is in a pack. */
+static struct ckpt_save *half_done(struct fix *f, bool replace, size_t len,
+				   uint32_t seed, struct watch *w,
+				   struct gate *g)
+{
+	struct ckpt_tensor_desc d = fix_desc("t", CKPT_U8, SHAPE(1, 1000));
+	struct ckpt_provider p = watch_provider(w);
+	struct ckpt_save_progress now = { 0 };
+	struct ckpt_err err = { 0 };
+	uint8_t *data = fix_bytes(len, seed);
+	uint32_t item;
+	struct ckpt_save *s = fix_begin(f->writer, "a", replace, &item);
+
+	*w = (struct watch){ .bytes = 1000, .on_read = gate_pass, .ctx = g };
+	fix_tensor(s, item, "w", CKPT_U8, SHAPE(1, len), data, len);
+	assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+	assert_ok(ckpt_save_start(s, &err));
+	for (; now.bytes_written < len; usleep(1000))
+		ckpt_save_progress(s, &now);
+	free(data);
+	return s;
+}
+
+/* async-02: until it is durable, a save is not there, or the old one is. */
+static void a_save_under_way_is_never_read_in_part(void **state)
+{
+	struct fix *f = *state;
+	size_t len = 3 << 20;
+	struct ckpt_err err = { 0 };
+
+	for (uint32_t round = 0; round < 2; round++) {
+		struct gate g = GATE;
+		struct watch w;
+		struct ckpt_save *s = half_done(f, round > 0, len, round, &w,
+						&g);
+
+		if (round == 0)
+			assert_code(fix_whole(f->store, "a", len, 0, &err),
+				    CKPT_ENOENT);
+		else
+			assert_ok(fix_whole(f->store, "a", len, 0, &err));
+		/* who asks the save is told that it goes on */
+		assert_code(ckpt_save_wait_for(s, CKPT_DURABLE, 0, &err),
+			    CKPT_ETIMEDOUT);
+		assert_says(err, "it goes on");
+		gate_open(&g);
+		assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
+		assert_ok(fix_whole(f->store, "a", len, round, &err));
+		ckpt_save_free(s);
+	}
 }
 
 static void saves_commit_in_the_order_they_were_started(void **state)
@@ -132,9 +186,11 @@ static void aborting_a_finished_save_changes_nothing(void **state)
 	ckpt_checkpoint_close(fix_opened(f->store, "a"));
 }
 
+/* async-05 */
 static void descriptors_do_not_grow_with_tensors(void **state)
 {
 	struct fix *f = *state;
+	struct rlimit few = { 256, 256 }, limit;
 	int before = fix_fds();
 	struct ckpt_err err = { 0 };
 	char name[16];
@@ -142,12 +198,16 @@ static void descriptors_do_not_grow_with_tensors(void **state)
 	struct ckpt_save *s = fix_begin(f->writer, "many", false, &item);
 	int begun = fix_fds();
 
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	few.rlim_max = limit.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
 	for (uint32_t i = 0; i < 5000; i++) {
 		snprintf(name, sizeof(name), "t%u", i);
 		fix_tensor(s, item, name, CKPT_U32, SHAPE(0), &i, 4);
 	}
 	assert_int_equal(fix_fds(), begun);
 	assert_ok(fix_finish(s, &err));
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 	struct ckpt_checkpoint *c = fix_opened(f->store, "many");
 	const uint32_t last = 4999;
 
@@ -165,6 +225,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(what_changes_after_captured_is_not_saved),
+		TEST(a_save_under_way_is_never_read_in_part),
 		TEST(saves_commit_in_the_order_they_were_started),
 		TEST(an_aborted_save_leaves_nothing),
 		TEST(aborting_a_finished_save_changes_nothing),

@@ -277,6 +277,9 @@ static const struct bad_tensor bad_tensors[] = {
 	  .code = CKPT_EINVAL, .says = { "'x'" } },
 	{ NAMED("x"), .dtype = CKPT_U8, .shape = { 65, { 1 } }, .held = NONE,
 	  .code = CKPT_ELIMIT, .says = { "'x'", "65" } },
+	/* width-05 */
+	{ NAMED("x"), .dtype = CKPT_U8, .shape = { 1000, { 1 } }, .held = NONE,
+	  .code = CKPT_ELIMIT, .says = { "'x'", "1000 dimensions", "64" } },
 	{ NAMED("x"), .dtype = CKPT_U8,
 	  .shape = { 3, { 1ull << 32, 1ull << 32, 2 } }, .held = NONE,
 	  .code = CKPT_ELIMIT, .says = { "'x'" } },
