@@ -49,6 +49,8 @@ uint64_t ckw_capture_ns(const struct ckpt_save *s)
 
 	if (ckpt_save_phase(s) != CKPT_NO_PHASE || atomic_load(&s->ended))
 		return 0;
+	if (ckw_own_process(w, NULL) < 0)
+		return CKPT_UNKNOWN;
 	pthread_mutex_lock(&w->lock);
 	room = (double)w->opts.staging_bytes;
 	for (at = w->first; at && at != s; at = at->next) {

@@ -39,6 +39,10 @@ bool ckw_aborted(const struct ckpt_save *s, struct ckpt_err *err)
 
 int ckw_describing(struct ckpt_save *s, struct ckpt_err *err)
 {
+	int rc = ckw_own_process(s->writer, err);
+
+	if (rc < 0)
+		return rc;
 	pthread_mutex_lock(&s->lock);
 	bool open = s->state == CKW_DESCRIBING, started = s->started;
 
@@ -203,11 +207,12 @@ int ckpt_save_begin(struct ckpt_writer *writer,
 		    const struct ckpt_save_desc *desc, struct ckpt_save **out,
 		    struct ckpt_err *err)
 {
-	struct ckpt_save *s = calloc(1, sizeof(*s));
+	int rc = ckw_own_process(writer, err);
+	struct ckpt_save *s = rc == 0 ? calloc(1, sizeof(*s)) : NULL;
 
 	*out = NULL;
 	if (!s)
-		return ckb_err_nomem(err);
+		return rc < 0 ? rc : ckb_err_nomem(err);
 	s->writer = writer;
 	pthread_mutex_init(&s->lock, NULL);
 	init_clocked(&s->changed);
@@ -218,8 +223,7 @@ int ckpt_save_begin(struct ckpt_writer *writer,
 	pthread_mutex_lock(&writer->lock);
 	writer->open_saves++;
 	pthread_mutex_unlock(&writer->lock);
-	int rc = begin(s, desc, err);
-
+	rc = begin(s, desc, err);
 	if (rc < 0) {
 		ckw_discard(s);
 		s->state = CKW_FAILED;
@@ -342,9 +346,8 @@ static bool freed_by_itself(struct ckpt_save *s)
 
 void ckpt_save_free(struct ckpt_save *s)
 {
-	if (!s)
-		return;
-	if (freed_by_itself(s))
+	if (!s || ckw_foreign(s->writer, "ckpt_save_free()") ||
+	    freed_by_itself(s))
 		return;
 	ckpt_save_abort(s);
 	if (s->threaded)

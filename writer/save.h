@@ -36,6 +36,7 @@ struct ckpt_writer {
 	struct ckw_past *past;            /* the last published save, or NULL;
 					     guard: lock */
 	uint64_t seed;                    /* of marks; never stored */
+	pid_t pid;                        /* whose threads these are */
 	bool direct;                      /* the file system is good at it */
 	struct ckw_rate copying, storing; /* of saves so far; guard: lock */
 	uint64_t turn_ns;                 /* when `first` came to be it; guard:
@@ -154,6 +155,13 @@ struct ckpt_save {
 };
 
 /* ---- writer.c ---- */
+
+/* 0; CKPT_ESTATE in the child of a fork, where locks may be held by threads
+ * that are not there: nothing of the writer may be touched. */
+CKB_MUST int ckw_own_process(const struct ckpt_writer *w,
+			     struct ckpt_err *err);
+/* The same, noting that @what did nothing. */
+CKB_MUST bool ckw_foreign(const struct ckpt_writer *w, const char *what);
 
 /* A codec as the options ask for it. */
 CKB_MUST int ckw_codec(const struct ckpt_writer *w, struct ckc_codec **out,

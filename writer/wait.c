@@ -140,6 +140,8 @@ int ckpt_save_wait_for(struct ckpt_save *s, enum ckpt_phase phase,
 	bool wants = phase == CKPT_CAPTURED && timeout_ns > 0;
 	int rc = check_phase(phase, err);
 
+	if (rc == 0)
+		rc = ckw_own_process(s->writer, err);
 	if (rc < 0)
 		return rc;
 	if (wants)
@@ -182,6 +184,8 @@ int ckpt_save_fd(struct ckpt_save *s, enum ckpt_phase phase, int *out_fd,
 {
 	int rc = check_phase(phase, err);
 
+	if (rc == 0)
+		rc = ckw_own_process(s->writer, err);
 	if (rc < 0)
 		return rc;
 	pthread_mutex_lock(&s->lock);
@@ -234,6 +238,8 @@ void ckpt_save_abort(struct ckpt_save *s)
 {
 	struct ckpt_writer *w = s->writer;
 
+	if (ckw_foreign(w, "ckpt_save_abort()"))
+		return;
 	pthread_mutex_lock(&s->lock);
 	if (s->state < CKW_DONE && !s->committing)
 		atomic_store_explicit(&s->abort, true, memory_order_relaxed);

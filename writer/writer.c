@@ -54,6 +54,26 @@ static int check_opts(const struct ckpt_writer_opts *o, struct ckpt_err *err)
 	return 0;
 }
 
+int ckw_own_process(const struct ckpt_writer *w, struct ckpt_err *err)
+{
+	pid_t pid = getpid();
+
+	return pid == w->pid ? 0
+	     : ckb_err(err, CKPT_ESTATE, "the writer was opened by process "
+		       "%d and this is %d, a fork of it without its threads",
+		       (int)w->pid, (int)pid);
+}
+
+bool ckw_foreign(const struct ckpt_writer *w, const char *what)
+{
+	struct ckpt_err err = { 0 };
+
+	if (ckw_own_process(w, &err) == 0)
+		return false;
+	ckb_log(CKB_WARN, "%s did nothing: %s", what, err.message);
+	return true;
+}
+
 int ckw_codec(const struct ckpt_writer *w, struct ckc_codec **out,
 	      struct ckpt_err *err)
 {
@@ -121,6 +141,7 @@ int ckpt_writer_open(struct ckpt_store *store,
 	if (!w)
 		return ckb_err_nomem(err);
 	w->store = store;
+	w->pid = getpid();
 	if (opts)
 		w->opts = *opts;
 	if (w->opts.staging_bytes == 0)
@@ -159,7 +180,7 @@ int ckpt_writer_open(struct ckpt_store *store,
 
 void ckpt_writer_close(struct ckpt_writer *w)
 {
-	if (!w)
+	if (!w || ckw_foreign(w, "ckpt_writer_close()"))
 		return;
 	pthread_mutex_lock(&w->lock);
 	uint32_t open = w->open_saves;
@@ -195,9 +216,14 @@ void ckw_note_failure(struct ckpt_save *s, const struct ckpt_err *err)
 
 int ckpt_writer_last_error(struct ckpt_writer *w, struct ckpt_err *err)
 {
+	int rc = ckw_own_process(w, err);
+
+	if (rc < 0)
+		return rc;
 	pthread_mutex_lock(&w->lock);
 	struct ckpt_save *s = w->failed_save;
-	int rc = s && atomic_load(&s->told) ? 0 : w->failed.code;
+
+	rc = s && atomic_load(&s->told) ? 0 : w->failed.code;
 
 	if (rc < 0 && err)
 		*err = w->failed;

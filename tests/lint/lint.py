@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of the house that a compiler does not check.
 
-layers and vendor headers by #include; sizes of functions, files and lines;
-every S-number of the promises cited; SPDX lines; every source is built; paths
-in the documents exist; every command has a man page, which mandoc finds well
-made; commands and options named in documents and man pages are in the command's
-help, and the help's options are in its man page; tests/cases.tsv (cases.py).
+layers and vendor headers by #include; no process is made by the library; sizes
+of functions, files and lines; every S-number of the promises cited; SPDX lines;
+every source is built; paths in the documents exist; every command has a man
+page, which mandoc finds well made; commands and options named in documents and
+man pages are in the command's help, and the help's options are in its man page;
+tests/cases.tsv (cases.py).
 """
 import pathlib
 import re
@@ -80,6 +81,19 @@ def includes(path):
             if target.startswith(vendor) and not any(
                     rel.startswith(o) for o in owners):
                 say(path, n, f"{target} belongs to {owners or 'nobody yet'}")
+
+
+def processes(path):
+    """A process with threads, or with CUDA or MPI, survives no fork: the
+    library makes none. The daemon and the command are their own programs."""
+    if layer_of(path) in (None, "mount", "cli"):
+        return
+    text = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group()),
+                  path.read_text(), flags=re.S)
+    for m in re.finditer(r"\b(v?fork|clone3?|daemon|system|popen|"
+                         r"posix_spawnp?|exec[lv]p?e?)\s*\(", text):
+        say(path, text.count("\n", 0, m.start()) + 1,
+            f"{m.group(1)}() makes a process")
 
 
 def sizes(path):
@@ -282,6 +296,7 @@ def commands_in_documents(help_of):
 def main():
     for path in sources(".c", ".h"):
         includes(path)
+        processes(path)
         sizes(path)
         built(path)
     promises()

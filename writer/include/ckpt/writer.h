@@ -21,8 +21,13 @@
  *
  * Several saves of one writer may be in flight: they are captured as they come,
  * as far as staging memory goes, and stored and committed in the order they
- * were started. Staging memory and threads are had when the writer is opened; a
- * process that forks must not use the writer in the child.
+ * were started. Staging memory and threads are had when the writer is opened.
+ *
+ * The child of a fork(2) has none of these threads: whatever may fail of a
+ * writer and its saves is CKPT_ESTATE there, abort, free and close do nothing,
+ * and the parent's saves go on. The library itself never forks. A process that
+ * ends has its last save whole or not at all: nothing waits for it at exit, and
+ * nobody is told, so wait for CKPT_DURABLE before.
  */
 #ifndef CKPT_WRITER_H
 #define CKPT_WRITER_H
