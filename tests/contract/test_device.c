@@ -58,6 +58,32 @@ static void a_save_from_a_device_is_the_save_from_the_host(void **state)
 	drop(memory);
 }
 
+/* async-01: nor does it matter what the device's memory holds after that. */
+static void what_changes_after_captured_is_not_saved(void **state)
+{
+	struct fix *f = *state;
+	struct ckpt_memory *mem = fake((struct ckpt_fake_opts){
+		.delay_ns = 200000, .bytes_per_second = 2000000000 });
+	uint8_t *memory[LAYOUTS];
+	struct ckpt_err err = { 0 };
+
+	fill(memory);
+	assert_ok(fix_finish(describe(f->writer, "host", NULL, memory, NULL),
+			     &err));
+	struct ckpt_save *s = describe(f->writer, "device", mem, memory, NULL);
+
+	assert_ok(ckpt_save_start(s, &err));
+	assert_ok(ckpt_save_wait(s, CKPT_CAPTURED, &err));
+	for (uint32_t i = 0; i < LAYOUTS; i++)
+		memset(memory[i], 2, layouts[i].elements *
+		       ckpt_dtype_bits(layouts[i].dtype) / 8);
+	assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
+	ckpt_save_free(s);
+	expect_same(f->store, "host", "device");
+	drop(memory);
+	ckpt_memory_unref(mem);
+}
+
 /* Sharded: boxes of one tensor, each with its bytes one after another. */
 static void shards_of_a_device_are_saved(void **state)
 {
@@ -417,6 +443,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_save_from_a_device_is_the_save_from_the_host),
+		TEST(what_changes_after_captured_is_not_saved),
 		TEST(shards_of_a_device_are_saved),
 		TEST(copies_start_when_the_producer_is_done),
 		cmocka_unit_test(any_range_is_read_into_any_memory),

@@ -37,6 +37,36 @@ static void a_save_from_a_device_is_the_save_from_the_host(void **state)
 	drop(memory);
 }
 
+/* async-01: after CAPTURED the step may write to it. */
+static void what_changes_after_captured_is_not_saved(void **state)
+{
+	struct fix *f = *state;
+	uint8_t *memory[LAYOUTS], *dev[LAYOUTS];
+	struct ckpt_err err = { 0 };
+
+	fill(memory);
+	upload(memory, dev);
+	struct ckpt_save *s = describe(f->writer, "device", device, dev, NULL);
+
+	assert_ok(ckpt_save_start(s, &err));
+	assert_ok(ckpt_save_wait(s, CKPT_CAPTURED, &err));
+	for (uint32_t i = 0; i < LAYOUTS; i++) {
+		size_t item = ckpt_dtype_bits(layouts[i].dtype) / 8;
+
+		assert_int_equal(cudaMemset(dev[i], 2, layouts[i].elements *
+					    item), 0);
+	}
+	assert_int_equal(cudaDeviceSynchronize(), 0);
+	assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
+	ckpt_save_free(s);
+	assert_ok(fix_finish(describe(f->writer, "host", NULL, memory, NULL),
+			     &err));
+	expect_same(f->store, "host", "device");
+	for (uint32_t i = 0; i < LAYOUTS; i++)
+		cudaFree(dev[i]);
+	drop(memory);
+}
+
 /* Training goes on in a stream; the save sees what was queued before it. */
 static void a_save_follows_the_producers_stream(void **state)
 {
@@ -82,6 +112,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_save_from_a_device_is_the_save_from_the_host),
+		TEST(what_changes_after_captured_is_not_saved),
 		TEST(a_save_follows_the_producers_stream),
 	};
 

@@ -8,7 +8,7 @@ note, which only - must have.
 import re
 
 COUNTS = {"name": 5, "dtype": 11, "index": 11, "mount": 17, "scale": 8,
-          "order": 2, "perm": 2}
+          "order": 2, "perm": 2, "async": 6, "layout": 7, "width": 8}
 DEFINED = {".py": r"^def {}\(", ".c": r"^static void {}\(void \*\*state\)"}
 
 
