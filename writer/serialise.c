@@ -24,6 +24,7 @@
 struct collected {
 	uint8_t *data;           /* a mapping of `room` bytes, or NULL */
 	size_t len, room, most;
+	bool late;               /* `most` is what others have left it */
 	struct ckpt_save *save;
 	struct ckw_progress *run;
 	struct ckpt_err err;     /* what write has answered */
@@ -93,10 +94,13 @@ static int take(void *sink, const void *data, size_t len)
 
 	if (c->err.code != 0 || is_void(c))
 		return c->err.code;
+	if (len > c->most - c->len && c->late)
+		return ckb_err(&c->err, CKPT_ELIMIT, "with it the entries of "
+			       "unknown size have more than %ju bytes",
+			       (uintmax_t)CKB_SERIALISED_MAX);
 	if (len > c->most - c->len)
-		return ckb_err(&c->err, c->most == CKB_SERIALISED_MAX
-			? CKPT_ELIMIT : CKPT_EINVAL, "its provider hands over "
-			"more than %zu bytes", c->most);
+		return ckb_err(&c->err, CKPT_EINVAL, "its provider hands over "
+			       "more than %zu bytes", c->most);
 	if (!grow(c, len))
 		return ckb_err_nomem(&c->err);
 	if (len > 0)
@@ -167,6 +171,7 @@ static int one(struct ckpt_save *s, struct ckw_progress *p, size_t i,
 		return ckb_err_nomem(err);
 	c->save = s;
 	c->run = p;
+	c->late = late;
 	c->most = late ? CKB_SERIALISED_MAX - *unknown : bytes_of(s, t);
 	int rc = make(t, c, err);
 

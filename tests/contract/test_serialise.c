@@ -274,6 +274,64 @@ static void an_object_that_fails_ends_its_save(void **state)
 	fix_save(f->writer, "a", false, 10, 1);
 }
 
+/* Hands over three bytes, then claims that so many more lie there. */
+struct claim {
+	uint64_t bytes;
+	int sink_rc, made;
+};
+
+static int claim_serialise(void *ctx, ckpt_sink_fn write, void *sink,
+			   struct ckpt_err *err)
+{
+	struct claim *c = ctx;
+	int rc = write(sink, "abc", 3);
+
+	(void)err;
+	c->made++;
+	c->sink_rc = rc == 0 && c->bytes > 0 ? write(sink, "d", c->bytes) : rc;
+	return c->sink_rc;
+}
+
+#define MOST (64ull << 30)
+
+/* Of a save, not of an object; refused before a byte of it is looked at. */
+static void objects_of_over_64_gib_are_refused(void **state)
+{
+	static const uint64_t cases[][2] = {
+		{ MOST - 2, 0 }, { SIZE_MAX, 0 }, { 0, MOST - 5 },
+	};
+	struct fix *f = *state;
+	struct ckpt_err err = { 0 };
+
+	for (size_t i = 0; i < CKB_ARRAY_LEN(cases); i++) {
+		int bad = cases[i][1] > 0;
+		struct claim claims[2] = { { 0 } };
+		uint32_t item, files;
+		struct ckpt_save *s = fix_begin(f->writer, "a", false, &item);
+
+		files = files_item(s);
+		for (int k = 0; k < 2; k++) {
+			const char *name = k ? "second" : "first";
+			struct ckpt_provider p;
+
+			claims[k].bytes = cases[i][k];
+			assert_ok(ckpt_provider_callback(claim_serialise, NULL,
+							 &claims[k], &p,
+							 &err));
+			assert_ok(ckpt_save_file(s, files, name, NULL,
+						 CKPT_UNKNOWN, &p, &err));
+		}
+		assert_code(fix_finish(s, &err), CKPT_ELIMIT);
+		assert_says(err, bad ? "file 'second'" : "file 'first'");
+		assert_says(err, "more than 68719476736 bytes");
+		assert_int_equal(claims[bad].sink_rc, CKPT_ELIMIT);
+		assert_int_equal(claims[1].made, bad);
+		assert_int_equal(fix_files(f, "staging"), 0);
+		assert_int_equal(fix_files(f, "checkpoints"), 0);
+	}
+	fix_save(f->writer, "a", false, 10, 1);
+}
+
 static void *abort_there(void *arg)
 {
 	ckpt_save_abort(arg);
@@ -457,6 +515,7 @@ int main(void)
 		TEST(objects_of_all_sizes_read_back_in_their_order),
 		TEST(a_tensor_may_be_made),
 		TEST(an_object_that_fails_ends_its_save),
+		TEST(objects_of_over_64_gib_are_refused),
 		TEST(an_abort_ends_an_object_at_its_next_write),
 		TEST(a_size_told_later_needs_one_that_serialises),
 		cmocka_unit_test(a_composite_reads_and_lends_as_its_parts),
