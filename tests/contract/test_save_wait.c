@@ -7,7 +7,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
-
+#include <time.h>
 
 #define SECOND 1000000000ull
 
@@ -332,6 +332,14 @@ static void a_failure_in_the_background_is_told_once(void **state)
 
 /* ---- figures ---- */
 
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
+}
+
 static void progress_tells_phase_failure_and_what_is_expected(void **state)
 {
 	struct fix *f = *state;
@@ -365,6 +373,64 @@ static void progress_tells_phase_failure_and_what_is_expected(void **state)
 	assert_int_equal(p.failed, CKPT_EIO);
 	assert_true(p.capture_ns == 0);
 	ckpt_save_free(s);
+}
+
+/* Of a save larger than staging: what does not fit waits for the disk, which a
+ * limit makes as fast as is said here. */
+static void what_does_not_fit_in_staging_is_expected_later(void **state)
+{
+	struct fix *f = *state;
+	const uint64_t mib = 1 << 20, staging = 32 * mib, rate = 40 * mib;
+	const struct ckpt_writer_opts opts = {
+		.size = sizeof(opts), .staging_bytes = staging,
+		.write_bytes_per_s = rate };
+	const uint64_t first = 12 * mib, len = 72 * mib;
+	uint8_t *data = fix_bytes(len, 4);
+	struct ckpt_tensor_desc d = fix_desc("t", CKPT_U8, SHAPE(1, len));
+	struct ckpt_provider p;
+	struct ckpt_save_progress now;
+	struct ckpt_writer *w;
+	struct ckpt_err err = { 0 };
+	uint32_t item;
+
+	assert_ok(ckpt_writer_open(f->store, &opts, &w, &err));
+	uint64_t start = now_ns();
+
+	fix_save(w, "first", false, first, 9);
+	uint64_t took = now_ns() - start;
+	struct ckpt_save *s = fix_begin(w, "large", false, &item);
+
+	assert_ok(ckpt_provider_host(data, len, &p, &err));
+	assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+	ckpt_save_progress(s, &now);
+	/* not sooner than the limit allows, but for what it gives at once; not
+	 * later than by all that the first save took */
+	assert_in_range(now.capture_ns,
+			(len - staging) * (SECOND / mib) / (rate / mib) * 9 / 10,
+			(len - staging) / mib * (took / (first / mib)));
+	uint64_t expected = now.capture_ns;
+
+	start = now_ns();
+	assert_ok(ckpt_save_start(s, &err));
+	while (ckpt_save_phase(s) == CKPT_NO_PHASE) {
+		/* it becomes less as bytes are stored */
+		ckpt_save_progress(s, &now);
+		if (now.phase != CKPT_NO_PHASE)
+			break;
+		assert_true(now.capture_ns <= expected);
+		expected = now.capture_ns;
+		usleep(10000);
+	}
+	took = now_ns() - start;
+	/* it did come to that */
+	assert_true(took >= (len - staging) / mib * (SECOND / (rate / mib)) *
+				    8 / 10);
+	ckpt_save_progress(s, &now);
+	assert_int_equal(now.capture_ns, 0);
+	ckpt_save_abort(s);
+	ckpt_save_free(s);
+	ckpt_writer_close(w);
+	free(data);
 }
 
 /* Also of tiles that were found as they are. */
@@ -406,6 +472,7 @@ int main(void)
 		TEST(a_call_may_save_again),
 		TEST(a_failure_in_the_background_is_told_once),
 		TEST(progress_tells_phase_failure_and_what_is_expected),
+		TEST(what_does_not_fit_in_staging_is_expected_later),
 		TEST(what_is_as_it_was_counts_as_hashed),
 	};
 
