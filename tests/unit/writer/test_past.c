@@ -249,7 +249,7 @@ static void only_a_published_save_is_the_past(void **state)
 
 /* ---- what comes of it ---- */
 
-/* Saves @data as "w" from borrowed memory; bytes that the store did not have. */
+/* Saves @data as "w" from borrowed memory; what the store did not have. */
 static uint64_t saved(struct fix *f, const char *name, const uint8_t *data)
 {
 	struct ckpt_tensor_desc d = fix_desc("w", CKPT_U8, SHAPE(1, LEN));
