@@ -28,7 +28,8 @@ void ckw_share_begin(const struct ckpt_writer *w)
 {
 	const struct ckpt_writer_opts *o = &w->opts;
 
-	if (o->nice > 0)
+	/* root could raise what a nicer job was given */
+	if (o->nice > getpriority(PRIO_PROCESS, 0))
 		(void)setpriority(PRIO_PROCESS, (id_t)gettid(), o->nice);
 	if (o->ionice != CKPT_IONICE_NONE)
 		(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,

@@ -84,7 +84,8 @@ struct ckpt_writer_opts {
 	uint64_t pack_bytes;  /* a pack is sealed past this; 0: 2 GiB */
 	uint32_t threads;     /* that compute at once; 0: as many as this
 				 process has processors, at most 16 */
-	int nice;             /* of these threads: 0 to 19 */
+	int nice;             /* of these threads: 0 to 19; never less than
+				 the process's */
 	enum ckpt_io io;
 	uint32_t flags;       /* CKPT_WRITER_... */
 	uint32_t cpu_share;   /* percent of the time of all processors of this
