@@ -77,6 +77,15 @@ void cli_help(const struct cli_command *c);
  * behind the last. */
 const char *cli_common_help(const struct cli_command *c, size_t index);
 
+/* ---- number.c: values of options. false: @text is none ---- */
+
+/* Digits only, from @min to @max. */
+bool cli_whole(const char *text, uint64_t min, uint64_t max, uint64_t *out);
+/* "200M", "1.5G", "4096"; units K, M, G and T of 1,024. At least one. */
+bool cli_bytes(const char *text, uint64_t *out);
+/* "36h", "1.5d", "90"; units s, m, h, d and w. */
+bool cli_seconds(const char *text, double *out);
+
 /* ---- stop.c ---- */
 
 /* From now on Ctrl-C and kill are noted once, instead of the end. */
@@ -105,8 +114,11 @@ int cli_store_place(const struct cli *cli, const char *arg,
 /* The path of the store that is to be made at @arg; malloc'ed. CLI_OK, or the
  * exit code, and it was said. */
 int cli_new_store(const struct cli *cli, const char *arg, char **out);
-/* The one argument of a command that is for a whole store and has no options.
+/* The one argument of a command that is for a whole store, behind its options.
  * CLI_OK, or the exit code, and it was said. */
+int cli_one_store(struct cli *cli, int argc, char **argv,
+		  struct cli_place *out);
+/* The same for a command that has no options. */
 int cli_whole_store(struct cli *cli, int argc, char **argv,
 		    struct cli_place *out);
 /* Is it a store that is there, or a place in one? */

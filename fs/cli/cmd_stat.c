@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_stat.c - stat: what a store holds, and what that saves. */
+/* cmd_stat.c - stat: what a store holds, what that saves, how often to save. */
 #include <errno.h>
+#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
-#include "cli/json.h"
+#include "cli/advice.h"
 
 enum { COL_DTYPE, COL_TENSORS, COL_SIZE, COL_UNIQUE, COL_STORED, COL_DEDUP,
        COL_CODEC, COL_COUNT };
@@ -40,7 +41,8 @@ static void put_dtype(struct cli_json *j, const char *key, const char *name,
 }
 
 static int print_json(const struct cli *cli, const uint8_t *uuid,
-		      const struct ckpt_usage *u, const struct statvfs *fs)
+		      const struct ckpt_usage *u, const struct statvfs *fs,
+		      const struct cli_advice *advice)
 {
 	struct cli_json j = { 0 };
 
@@ -68,6 +70,8 @@ static int print_json(const struct cli *cli, const uint8_t *uuid,
 	cli_json_u64(&j, "free_bytes", (uint64_t)fs->f_bavail * fs->f_frsize);
 	cli_json_u64(&j, "file_system_bytes",
 		     (uint64_t)fs->f_blocks * fs->f_frsize);
+	if (advice->mtbf > 0)
+		cli_advice_json(advice, &j);
 	cli_json_close(&j, '}');
 	return cli_json_end(cli, &j);
 }
@@ -151,8 +155,72 @@ static int print_text(const struct cli *cli, const struct ckpt_usage *u,
 	return print_table(cli, u);
 }
 
+/* ---- options ---- */
+
+static int time_of(const struct cli *cli, const char *option, bool zero,
+		   double *out)
+{
+	double n;
+
+	if (!cli_seconds(optarg, &n) || (n == 0 && !zero))
+		return cli_usage(cli, "--%s wants a time%s such as 36h (s, m, "
+				 "h, d, w; else seconds), not '%s'", option,
+				 zero ? "" : " above 0", optarg);
+	*out = n;
+	return CLI_OK;
+}
+
+/* What was given without what it needs. */
+static int complete(const struct cli *cli, const struct cli_advice *a,
+		    const char *last)
+{
+	if (last && a->mtbf == 0)
+		return cli_usage(cli, "--%s is for advice on the interval, "
+				 "which wants --mtbf", last);
+	if (a->mtbf > 0 && a->save == 0)
+		return cli_usage(cli, "--mtbf wants --save-seconds: for how "
+				 "long a save stops the training, the store "
+				 "does not know");
+	return CLI_OK;
+}
+
+static int parse(struct cli *cli, int argc, char **argv, struct cli_advice *a)
+{
+	static const struct option options[] = {
+		{ "mtbf", required_argument, NULL, 'm' },
+		{ "nodes", required_argument, NULL, 'n' },
+		{ "save-seconds", required_argument, NULL, 's' },
+		{ "restart-seconds", required_argument, NULL, 'r' }, { 0 },
+	};
+	const char *last = NULL; /* of those that --mtbf wants */
+	int c, rc = CLI_OK;
+
+	while (rc == CLI_OK &&
+	       (c = cli_option(cli, argc, argv, "", options)) != -1) {
+		if (c == 'm') {
+			rc = time_of(cli, "mtbf", false, &a->mtbf);
+		} else if (c == 'n') {
+			last = "nodes";
+			if (!cli_whole(optarg, 1, 1000000000, &a->nodes))
+				rc = cli_usage(cli, "--nodes wants a whole "
+					       "number of at least 1, not "
+					       "'%s'", optarg);
+		} else if (c == 's') {
+			last = "save-seconds";
+			rc = time_of(cli, last, false, &a->save);
+		} else if (c == 'r') {
+			last = "restart-seconds";
+			rc = time_of(cli, last, true, &a->restart);
+		} else {
+			rc = CLI_USAGE;
+		}
+	}
+	return rc == CLI_OK ? complete(cli, a, last) : rc;
+}
+
 static int run_stat(struct cli *cli, int argc, char **argv)
 {
+	struct cli_advice advice = { .nodes = 1 };
 	struct ckpt_store *store = NULL;
 	struct ckpt_usage u;
 	struct statvfs fs = { 0 };
@@ -160,8 +228,10 @@ static int run_stat(struct cli *cli, int argc, char **argv)
 	struct ckpt_err err = { 0 };
 	uint8_t uuid[CKPT_UUID_BYTES];
 
-	int rc = cli_whole_store(cli, argc, argv, &place);
+	int rc = parse(cli, argc, argv, &advice);
 
+	if (rc == CLI_OK)
+		rc = cli_one_store(cli, argc, argv, &place);
 	if (rc != CLI_OK)
 		return rc;
 	rc = cli_open(&place, CKPT_STORE_READONLY, &store, &err);
@@ -177,8 +247,10 @@ static int run_stat(struct cli *cli, int argc, char **argv)
 	cli_place_fini(&place);
 	if (rc < 0)
 		return cli_fail(cli, &err);
-	rc = cli->json ? print_json(cli, uuid, &u, &fs)
+	rc = cli->json ? print_json(cli, uuid, &u, &fs, &advice)
 		       : print_text(cli, &u, &fs);
+	if (!cli->json && rc == CLI_OK && advice.mtbf > 0)
+		cli_advice_print(&advice);
 	if (rc == CLI_OK && u.damaged_count > 0)
 		return CLI_DAMAGE;
 	return rc == CLI_OK && u.unread_count > 0 ? CLI_FAILED : rc;
@@ -186,9 +258,15 @@ static int run_stat(struct cli *cli, int argc, char **argv)
 
 const struct cli_command cli_stat = {
 	.name = "stat",
-	.usage = "STORE",
+	.usage = "[OPTIONS] STORE",
 	.summary = "What a store holds, and what deduplication saves",
-	.help = "",
+	.help = "      --mtbf T     advise how often to save, when a node "
+		"fails once in T: 90d\n"
+		"      --nodes N    nodes that train together (1)\n"
+		"      --save-seconds S\n"
+		"                   for how long a save stops the training\n"
+		"      --restart-seconds R\n"
+		"                   from a failure until it trains again (0)\n",
 	.lacks = "quiet",
 	.run = run_stat,
 };

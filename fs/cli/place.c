@@ -186,15 +186,21 @@ int cli_store_place(const struct cli *cli, const char *arg,
 	return rc;
 }
 
+int cli_one_store(struct cli *cli, int argc, char **argv,
+		  struct cli_place *out)
+{
+	if (argc - optind != 1)
+		return cli_usage(cli, "one STORE is wanted, %d given",
+				 argc - optind);
+	return cli_store_place(cli, argv[optind], out);
+}
+
 int cli_whole_store(struct cli *cli, int argc, char **argv,
 		    struct cli_place *out)
 {
 	if (cli_no_option(cli, argc, argv) != CLI_OK)
 		return CLI_USAGE;
-	if (argc - optind != 1)
-		return cli_usage(cli, "one STORE is wanted, %d given",
-				 argc - optind);
-	return cli_store_place(cli, argv[optind], out);
+	return cli_one_store(cli, argc, argv, out);
 }
 
 /* Does the last component of @path hold a ':'? */

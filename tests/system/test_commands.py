@@ -118,6 +118,7 @@ def all_json(store, tmp):
         ["tag", f"{store}:json/1", "keep"], ["tag", "-l", store],
         ["ls", "-R", store], ["ls", f"{store}:json/1/model"],
         ["log", store], ["stat", store], ["show", f"{store}:json/1"],
+        ["stat", "--mtbf", "1d", "--save-seconds", "5", store],
         ["show", f"{store}:json/1/model"],
         ["show", f"{store}:json/1/model/shared"],
         ["show", f"{store}:json/1/@orig"],
