@@ -6,7 +6,6 @@
  * one leaves the store as it was. What then fails is said, and the rest of the
  * list is left alone.
  */
-#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -433,15 +432,12 @@ static int run_cp(struct cli *cli, int argc, char **argv)
 		{ "metrics", required_argument, NULL, 'M' }, { 0 },
 	};
 	struct ckpt_fork_opts o = { .size = sizeof(o) };
-	char *end;
 	int c;
 
 	while ((c = cli_option(cli, argc, argv, "", options)) != -1) {
 		if (c == 's') {
-			errno = 0;
-			o.step = strtoull(optarg, &end, 10);
 			o.has_step = true;
-			if (errno || *end || *optarg < '0' || *optarg > '9')
+			if (!cli_whole(optarg, 0, UINT64_MAX, &o.step))
 				return cli_usage(cli, "--step wants a whole "
 						 "number, not '%s'", optarg);
 		} else if (c == 'm') {

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_import.c - import: files of other formats become a checkpoint. */
-#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/json.h"
@@ -137,7 +135,6 @@ static int parse(struct cli *cli, int argc, char **argv,
 		{ "no-index", no_argument, NULL, 'n' },
 		{ "replace", no_argument, NULL, 'r' }, { 0 },
 	};
-	char *end;
 	int c;
 
 	while ((c = cli_option(cli, argc, argv, "", options)) != -1) {
@@ -146,9 +143,7 @@ static int parse(struct cli *cli, int argc, char **argv,
 			m->opts.item = optarg;
 			break;
 		case 's':
-			errno = 0;
-			m->opts.step = strtoull(optarg, &end, 10);
-			if (errno || *end || *optarg < '0' || *optarg > '9')
+			if (!cli_whole(optarg, 0, UINT64_MAX, &m->opts.step))
 				return cli_usage(cli, "--step wants a whole "
 						 "number, not '%s'", optarg);
 			m->opts.has_step = true;

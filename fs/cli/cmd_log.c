@@ -256,14 +256,12 @@ static int parse(struct log *l, int argc, char **argv)
 		{ 0 },
 	};
 	int c, rc = CLI_OK;
-	char *end;
 
 	while (rc == CLI_OK &&
 	       (c = cli_option(l->cli, argc, argv, "n:r", options)) != -1) {
 		if (c == 'n') {
-			l->limit = strtoull(optarg, &end, 10);
 			l->has_limit = true;
-			if (*optarg < '0' || *optarg > '9' || *end)
+			if (!cli_whole(optarg, 0, UINT64_MAX, &l->limit))
 				rc = cli_usage(l->cli, "--limit wants a whole "
 					       "number, not '%s'", optarg);
 		} else if (c == 's') {
