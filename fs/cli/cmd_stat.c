@@ -12,9 +12,14 @@
 enum { COL_DTYPE, COL_TENSORS, COL_SIZE, COL_UNIQUE, COL_STORED, COL_DEDUP,
        COL_CODEC, COL_COUNT };
 
+static const char *const codec_names[CKPT_STORED_END] = {
+	"raw", "zstd", "planes", "constant", "newer",
+};
+
+/* Infinite where nothing but headers is stored. */
 static double ratio(uint64_t whole, uint64_t part)
 {
-	return part ? (double)whole / (double)part : 1;
+	return whole == part ? 1 : (double)whole / (double)part;
 }
 
 static const char *dtype_name(size_t i)
@@ -38,6 +43,24 @@ static void put_dtype(struct cli_json *j, const char *key, const char *name,
 	cli_json_double(j, "codec_ratio", ratio(d->unique_bytes,
 						d->stored_bytes));
 	cli_json_close(j, '}');
+}
+
+static void put_codecs(struct cli_json *j, const struct ckpt_usage_codec *c)
+{
+	cli_json_open(j, "codecs", '[');
+	for (size_t i = 0; i < CKPT_STORED_END; i++) {
+		if (c[i].chunk_count == 0)
+			continue;
+		cli_json_open(j, NULL, '{');
+		cli_json_text(j, "codec", codec_names[i]);
+		cli_json_u64(j, "chunks", c[i].chunk_count);
+		cli_json_u64(j, "unique_bytes", c[i].unique_bytes);
+		cli_json_u64(j, "stored_bytes", c[i].stored_bytes);
+		cli_json_double(j, "codec_ratio", ratio(c[i].unique_bytes,
+							c[i].stored_bytes));
+		cli_json_close(j, '}');
+	}
+	cli_json_close(j, ']');
 }
 
 static int print_json(const struct cli *cli, const uint8_t *uuid,
@@ -67,6 +90,7 @@ static int print_json(const struct cli *cli, const uint8_t *uuid,
 	if (u->headers.tensor_count > 0)
 		put_dtype(&j, NULL, "headers", &u->headers);
 	cli_json_close(&j, ']');
+	put_codecs(&j, u->codec);
 	cli_json_u64(&j, "free_bytes", (uint64_t)fs->f_bavail * fs->f_frsize);
 	cli_json_u64(&j, "file_system_bytes",
 		     (uint64_t)fs->f_blocks * fs->f_frsize);
@@ -78,27 +102,42 @@ static int print_json(const struct cli *cli, const uint8_t *uuid,
 
 /* ---- for people ---- */
 
+#define RATIO_BYTES 24
+static const char *ratio_text(char dst[RATIO_BYTES], uint64_t whole,
+			      uint64_t part)
+{
+	snprintf(dst, RATIO_BYTES, whole > 0 && part == 0 ? "-" : "%.2f",
+		 ratio(whole, part));
+	return dst;
+}
+
 static int put_row(struct libscols_table *table, const char *name,
 		   const struct ckpt_usage_dtype *d)
 {
-	char count[24], dedup[24], codec[24], size[CLI_SIZE_BYTES];
+	char count[24], dedup[RATIO_BYTES], codec[RATIO_BYTES];
+	char size[CLI_SIZE_BYTES];
 	char unique[CLI_SIZE_BYTES], stored[CLI_SIZE_BYTES];
 
 	snprintf(count, sizeof(count), "%" PRIu64, d->tensor_count);
-	snprintf(dedup, sizeof(dedup), "%.2f", ratio(d->bytes,
-						     d->unique_bytes));
-	snprintf(codec, sizeof(codec), "%.2f", ratio(d->unique_bytes,
-						     d->stored_bytes));
 	const char *cells[COL_COUNT] = {
 		name, count, cli_size(size, d->bytes),
 		cli_size(unique, d->unique_bytes),
-		cli_size(stored, d->stored_bytes), dedup, codec,
+		cli_size(stored, d->stored_bytes),
+		ratio_text(dedup, d->bytes, d->unique_bytes),
+		ratio_text(codec, d->unique_bytes, d->stored_bytes),
 	};
 
 	return cli_row(table, cells, COL_COUNT);
 }
 
-static int print_table(const struct cli *cli, const struct ckpt_usage *u)
+static int no_table(struct libscols_table *table)
+{
+	scols_unref_table(table);
+	fprintf(stderr, "ckptfs stat: out of memory\n");
+	return CLI_FAILED;
+}
+
+static int print_dtypes(const struct cli *cli, const struct ckpt_usage *u)
 {
 	static const struct cli_column columns[COL_COUNT] = {
 		{ "DTYPE", false, false }, { "TENSORS", true, false },
@@ -117,11 +156,39 @@ static int print_table(const struct cli *cli, const struct ckpt_usage *u)
 		rc = put_row(table, "headers", &u->headers);
 	if (rc == 0)
 		rc = put_row(table, "all", &u->total);
-	if (rc == 0)
-		return cli_table_end(table);
-	scols_unref_table(table);
-	fprintf(stderr, "ckptfs stat: out of memory\n");
-	return CLI_FAILED;
+	return rc == 0 ? cli_table_end(table) : no_table(table);
+}
+
+static int print_codecs(const struct cli *cli, const struct ckpt_usage *u)
+{
+	static const struct cli_column columns[] = {
+		{ "STORED AS", false, false }, { "CHUNKS", true, false },
+		{ "UNIQUE", true, false }, { "STORED", true, false },
+		{ "CODEC", true, false },
+	};
+	const size_t count = CKB_ARRAY_LEN(columns);
+	struct libscols_table *table = cli_table(cli, "codecs", columns,
+						 count);
+	int rc = table ? 0 : CKPT_ENOMEM;
+
+	for (size_t i = 0; rc == 0 && i < CKPT_STORED_END; i++) {
+		const struct ckpt_usage_codec *c = &u->codec[i];
+		char chunks[24], unique[CLI_SIZE_BYTES];
+		char stored[CLI_SIZE_BYTES], codec[RATIO_BYTES];
+
+		if (c->chunk_count == 0)
+			continue;
+		snprintf(chunks, sizeof(chunks), "%" PRIu64, c->chunk_count);
+		const char *cells[] = {
+			codec_names[i], chunks,
+			cli_size(unique, c->unique_bytes),
+			cli_size(stored, c->stored_bytes),
+			ratio_text(codec, c->unique_bytes, c->stored_bytes),
+		};
+
+		rc = cli_row(table, cells, count);
+	}
+	return rc == 0 ? cli_table_end(table) : no_table(table);
 }
 
 static int print_text(const struct cli *cli, const struct ckpt_usage *u,
@@ -152,7 +219,13 @@ static int print_text(const struct cli *cli, const struct ckpt_usage *u,
 	       cli_size(a, (uint64_t)fs->f_bavail * fs->f_frsize),
 	       cli_size(b, (uint64_t)fs->f_blocks * fs->f_frsize));
 	fflush(stdout);
-	return print_table(cli, u);
+	int rc = print_dtypes(cli, u);
+
+	if (rc != CLI_OK || u->chunk_count == 0)
+		return rc;
+	putchar('\n');
+	fflush(stdout);
+	return print_codecs(cli, u);
 }
 
 /* ---- options ---- */

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "format/record.h"
 #include "verbs/checkpoint.h"
 #include "verbs/store_impl.h"
 
@@ -27,6 +28,15 @@ struct job {
 	size_t pack_count, pack_cap;
 	struct ckpt_err *err;
 };
+
+static enum ckpt_stored stored_as(const struct ckf_chunk_entry *e)
+{
+	if (e->codec > CKF_CODEC_PLANES)
+		return CKPT_STORED_NEWER;
+	if (e->stored_len == 0)
+		return CKPT_STORED_CONSTANT;
+	return (enum ckpt_stored)e->codec;
+}
 
 static int add_chunk(struct job *j, struct ckpt_checkpoint *c,
 		     const struct ckf_chunk_entry *e,
@@ -46,6 +56,11 @@ static int add_chunk(struct job *j, struct ckpt_checkpoint *c,
 	memcpy(p->digest, e->digest, CKPT_DIGEST_BYTES);
 	sum->unique_bytes += e->raw_len;
 	sum->stored_bytes += e->stored_len;
+	struct ckpt_usage_codec *codec = &j->u->codec[stored_as(e)];
+
+	codec->chunk_count++;
+	codec->unique_bytes += e->raw_len;
+	codec->stored_bytes += e->stored_len;
 	return 0;
 }
 

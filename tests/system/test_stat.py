@@ -1,19 +1,167 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `stat` says: how often to save, against the formulas written anew in
-decimals, the model's own optimum, and failures that are drawn at random."""
+"""What `stat` says: what dtypes and codecs take, against sums by the safetensors
+library and the records that contrib/python/reader.py finds in packs; how often
+to save, against the formulas written anew in decimals, the model's own optimum,
+and failures that are drawn at random."""
+import collections
 import decimal
 import json
+import sys
 
 from ckptest import *
 
 import numpy as np
+import safetensors.numpy
+
+sys.path.insert(0, str(ROOT / "contrib/python"))
+import reader
 
 D = decimal.Decimal
+CODECS = ["raw", "zstd", "planes"]
 
 
 def stat(store, *args):
     p = run("stat", "--json", store, *args)
     return json.loads(p.stdout)
+
+
+# ---- what is there ----
+
+def state(path):
+    """Weights, zeros, counters and noise; one tensor has the bytes of
+    another."""
+    rng = np.random.default_rng(5)
+    weights = rng.normal(0, 0.02, (600, 512)).astype(np.float32)
+    safetensors.numpy.save_file({
+        "w": weights, "w2": weights, "m": np.zeros((1000, 1000), np.float32),
+        "h": rng.normal(0, 0.02, (600, 512)).astype(np.float16),
+        "step": np.arange(70000, dtype=np.int64),
+        "noise": rng.integers(0, 256, 300000, np.uint8),
+        "none": np.zeros((0, 3), np.float64)}, path)
+
+
+def by_library(path):
+    """{dtype: (tensors, bytes)} as the safetensors library reads the file."""
+    out = collections.Counter(), collections.Counter()
+    for _, t in safetensors.deserialize(path.read_bytes()):
+        out[0][t["dtype"]] += 1
+        out[1][t["dtype"]] += len(t["data"])
+    return {d: (out[0][d], out[1][d]) for d in out[0]}
+
+
+def stored_as(record):
+    if all(coding == 3 for _, coding, _ in record.cells):
+        return "constant"
+    return CODECS[record.codec]
+
+
+def by_reader(store):
+    """({dtype: (unique, stored)}, {codec: (chunks, unique, stored)}) of the
+    records that manifests name, each once, by their headers in the packs."""
+    packs, seen = reader.Packs(store), set()
+    dtypes = collections.defaultdict(lambda: [0, 0])
+    codecs = collections.defaultdict(lambda: [0, 0, 0])
+    for name in reader.checkpoints(store):
+        c = reader.Checkpoint(store, name)
+        for t in c.tensors:
+            kind = c.items[t.item][1]
+            for e in t.entries:
+                pack, r = c.record(e, packs)
+                if (pack.uuid, r.off) in seen:
+                    continue
+                seen.add((pack.uuid, r.off))
+                sums = dtypes["headers" if kind == "origin" else
+                              "files" if t.is_file else t.dtype]
+                sums[0] += r.raw_len
+                sums[1] += r.stored_len
+                sums = codecs[stored_as(r)]
+                sums[0] += 1
+                sums[1] += r.raw_len
+                sums[2] += r.stored_len
+    return dtypes, codecs
+
+
+def same_ratio(got, want, what):
+    unique, stored = want
+    if unique and not stored:
+        equal(got["codec_ratio"], None, f"{what}: nothing is stored")
+    else:
+        equal(got["codec_ratio"], unique / stored if stored else 1,
+              f"{what}: its ratio")
+
+
+def against(store, sources, what):
+    """@store, into which @sources were imported, a file each."""
+    got = stat(store)
+    dtypes, codecs = by_reader(store)
+    raw = collections.defaultdict(lambda: (0, 0))
+    for path in sources:
+        for d, (n, size) in by_library(path).items():
+            raw[d] = raw[d][0] + n, raw[d][1] + size
+    rows = {d["dtype"]: d for d in got["dtypes"]}
+    equal({d: (r["tensors"], r["bytes"]) for d, r in rows.items()
+           if d != "headers"}, dict(raw), f"{what}: raw bytes by dtype")
+    for d, r in rows.items():
+        want = tuple(dtypes[d])
+        equal((r["unique_bytes"], r["stored_bytes"]), want, f"{what}: {d}")
+        same_ratio(r, want, f"{what}: {d}")
+    for c in got["codecs"]:
+        want = tuple(codecs.pop(c["codec"], ()))
+        equal((c["chunks"], c["unique_bytes"], c["stored_bytes"]), want,
+              f"{what}: {c['codec']}")
+        same_ratio(c, want[1:], f"{what}: {c['codec']}")
+    equal(dict(codecs), {}, f"{what}: codecs that stat does not show")
+    for key in ("unique_bytes", "stored_bytes"):
+        equal((sum(r[key] for r in rows.values()),
+               sum(c[key] for c in got["codecs"])), (got["total"][key],) * 2,
+              f"{what}: sums of {key}")
+    return got
+
+
+def ratios(tmp):
+    file = tmp / "state.safetensors"
+    state(file)
+    for codec in CODECS:
+        store = new_store(tmp, codec)
+        run("import", "--codec", codec, file, f"{store}:a/1")
+        run("import", "--codec", codec, file, f"{store}:a/2")
+        got = against(store, [file, file], codec)
+        rows = {d["dtype"]: d for d in got["dtypes"]}
+        found = {c["codec"] for c in got["codecs"]}
+        # by hand: both checkpoints, the copy within each, all zeros once
+        once = 600 * 512 * 4
+        zeros = rows["F32"]["unique_bytes"] - once
+        check(0 < zeros <= 4 * 10**6 // 8, f"{codec}: zeros are stored once")
+        equal(rows["F32"]["bytes"], 2 * (2 * once + 4 * 10**6),
+              f"{codec}: F32 by hand")
+        equal((rows["F64"]["tensors"], rows["F64"]["codec_ratio"]), (2, 1),
+              f"{codec}: a tensor without bytes")
+        if codec == "raw":
+            equal(found, {"raw"}, "raw is raw")
+            continue
+        check(codec in found, f"{codec}: {found}")
+        equal("constant" in found, codec == "planes", f"{codec}: constants")
+        text = run("stat", store).stdout.decode()
+        for d in ("F16", "all"):
+            r = rows.get(d, got["total"])
+            line = next(s for s in text.splitlines() if s.startswith(d))
+            equal(line.split()[-1], f"{r['codec_ratio']:.2f}",
+                  f"{codec}: {d} in the table")
+            check(r["codec_ratio"] > 1.05, f"{codec}: {d} shrinks: {line}")
+
+
+def fixtures(tmp):
+    """Every good file of the fixtures, all dtypes among them."""
+    if not FIXTURES.exists():
+        print(f"without fixtures: none at {FIXTURES}")
+        return
+    for codec in CODECS:
+        store = new_store(tmp, f"{codec}-fixtures")
+        sources = [path for _, path, _ in good_files()]
+        for i, path in enumerate(sources):
+            run("import", "--codec", codec, path, f"{store}:f/{i}")
+        check(len(sources) > 5, "fixtures are there")
+        against(store, sources, f"fixtures as {codec}")
 
 
 # ---- how often to save ----
@@ -145,6 +293,8 @@ def main():
         store = new_store(tmp)
         advice(store)
         says(store)
+        ratios(tmp)
+        fixtures(tmp)
     done()
 
 

@@ -357,6 +357,22 @@ CKPT_API CKPT_MUST int ckpt_tag_get(struct ckpt_store *store, const char *tag,
 /* ---- what a store holds ---- */
 
 /** Of one dtype. */
+/** How the bytes of a chunk lie in its pack. */
+enum ckpt_stored {
+	CKPT_STORED_RAW,
+	CKPT_STORED_ZSTD,
+	CKPT_STORED_PLANES,   /* numbers by the bytes of their elements, or
+				 zstd, or raw, as each 256 KiB of it gives */
+	CKPT_STORED_CONSTANT, /* eight bytes repeat: nothing but a header */
+	CKPT_STORED_NEWER,    /* a codec of a newer program */
+	CKPT_STORED_END,
+};
+
+struct ckpt_usage_codec {
+	uint64_t chunk_count;   /* as in ckpt_usage */
+	uint64_t unique_bytes, stored_bytes;
+};
+
 struct ckpt_usage_dtype {
 	uint64_t tensor_count;
 	uint64_t bytes;         /* raw, over all checkpoints */
@@ -376,6 +392,7 @@ struct ckpt_usage {
 	struct ckpt_usage_dtype total;      /* counts no header */
 	struct ckpt_usage_dtype dtype[CKPT_DTYPE_END]; /* [0]: opaque files */
 	struct ckpt_usage_dtype headers;    /* kept of imported files */
+	struct ckpt_usage_codec codec[CKPT_STORED_END]; /* of all chunks */
 };
 
 /**

@@ -51,6 +51,9 @@ static void sums_are_right(void **state)
 	assert_int_equal(u.dtype[0].unique_bytes, 33);
 	assert_int_equal(u.total.bytes, 1466);
 	assert_int_equal(u.total.stored_bytes, 933);
+	assert_int_equal(u.codec[CKPT_STORED_RAW].chunk_count, 4);
+	assert_int_equal(u.codec[CKPT_STORED_RAW].unique_bytes, 933);
+	assert_int_equal(u.codec[CKPT_STORED_RAW].stored_bytes, 933);
 	assert_int_equal(u.unused_pack_count, 0);
 	assert_true(u.pack_bytes > 933);
 	/* one that nobody names any more, one that cannot be read */
