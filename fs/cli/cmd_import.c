@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "cli/json.h"
 
 struct import {
@@ -122,6 +123,57 @@ static bool parse_codec(const char *text, enum ckpt_codec *out)
 	return false;
 }
 
+/* idle, best-effort or best-effort:LEVEL; the level as ionice(1) has it. */
+static bool parse_ionice(const char *text, struct ckpt_writer_opts *o)
+{
+	static const char best[] = "best-effort";
+	const size_t len = sizeof(best) - 1;
+	uint64_t level = 4;
+
+	if (strcmp(text, "idle") == 0) {
+		o->ionice = CKPT_IONICE_IDLE;
+		return true;
+	}
+	if (strncmp(text, best, len) != 0 ||
+	    (text[len] && (text[len] != ':' ||
+			   !cli_whole(text + len + 1, 0, 7, &level))))
+		return false;
+	o->ionice = CKPT_IONICE_BEST_EFFORT;
+	o->ionice_level = (int)level;
+	return true;
+}
+
+enum { OPT_RATE = 256, OPT_THREADS, OPT_NICE, OPT_IONICE };
+
+/* What the import may take of the machine. 0, or an exit code. */
+static int parse_limit(const struct cli *cli, int option,
+		       struct ckpt_writer_opts *o)
+{
+	uint64_t n = 0;
+
+	if (option == OPT_RATE && !cli_bytes(optarg, &o->write_bytes_per_s))
+		return cli_usage(cli, "--limit-rate wants bytes a second such "
+				 "as 200M (K, M, G, T), not '%s'", optarg);
+	if (option == OPT_IONICE && !parse_ionice(optarg, o))
+		return cli_usage(cli, "--ionice is idle, best-effort or "
+				 "best-effort:N, N from 0 to 7, not '%s'",
+				 optarg);
+	if (option == OPT_THREADS) {
+		if (!cli_whole(optarg, 1, CKB_WRITER_THREADS_MAX, &n))
+			return cli_usage(cli, "--threads wants a number from "
+					 "1 to %u, not '%s'",
+					 CKB_WRITER_THREADS_MAX, optarg);
+		o->threads = (uint32_t)n;
+	}
+	if (option == OPT_NICE) {
+		if (!cli_whole(optarg, 0, 19, &n))
+			return cli_usage(cli, "--nice wants a number from 0 "
+					 "to 19, not '%s'", optarg);
+		o->nice = (int)n;
+	}
+	return CLI_OK;
+}
+
 /* getopt's options into @m. 0, or an exit code. */
 static int parse(struct cli *cli, int argc, char **argv,
 		 struct import *m)
@@ -133,7 +185,11 @@ static int parse(struct cli *cli, int argc, char **argv,
 		{ "codec", required_argument, NULL, 'c' },
 		{ "dtype", required_argument, NULL, 'd' },
 		{ "no-index", no_argument, NULL, 'n' },
-		{ "replace", no_argument, NULL, 'r' }, { 0 },
+		{ "replace", no_argument, NULL, 'r' },
+		{ "limit-rate", required_argument, NULL, OPT_RATE },
+		{ "threads", required_argument, NULL, OPT_THREADS },
+		{ "nice", required_argument, NULL, OPT_NICE },
+		{ "ionice", required_argument, NULL, OPT_IONICE }, { 0 },
 	};
 	int c;
 
@@ -170,8 +226,12 @@ static int parse(struct cli *cli, int argc, char **argv,
 		case 'r':
 			m->opts.replace = true;
 			break;
-		default:
+		case '?':
 			return CLI_USAGE;
+		default:
+			if (parse_limit(cli, c, &m->writer) != CLI_OK)
+				return CLI_USAGE;
+			break;
 		}
 	}
 	return CLI_OK;
@@ -260,7 +320,15 @@ const struct cli_command cli_import = {
 		"      --codec C    how chunks are stored: raw, zstd, planes "
 		"or auto\n"
 		"      --replace    a checkpoint of this name may be "
-		"replaced\n",
+		"replaced\n"
+		"      --limit-rate R\n"
+		"                   write at most R bytes a second: 200M "
+		"(K, M, G, T)\n"
+		"      --threads N  compute with N threads; else one a "
+		"processor, at most 16\n"
+		"      --nice N     these threads' nice value, 0 to 19\n"
+		"      --ionice C   their class of disk accesses: idle or "
+		"best-effort[:0-7]\n",
 	.run = run_import,
 	.done = "the checkpoint was saved",
 };

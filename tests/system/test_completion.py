@@ -69,6 +69,8 @@ def in_bash(store, tmp):
     equal(bash(typed("lo")), ["log"], "a command")
     equal(bash(typed("log --li")), ["--limit"], "an option")
     check("-r" in bash(typed("rm -")), "short options")
+    equal(bash(typed("import --li")), ["--limit-rate"], "an import's")
+    equal(bash(typed("stat --sa")), ["--save-seconds"], "stat's")
     equal(bash(typed("log --color=a")), ["auto", "always"], "a value")
     equal(bash(typed(f"ls {store}:r")), ["run/"], "a run")
     equal(bash(typed(f"ls {store}:run/1")), ["run/1/", "run/10/"],
