@@ -53,18 +53,23 @@ struct ckc_pack_writer {
 	struct ckpt_err poison;  /* code 0: none */
 };
 
-static int poison(struct ckc_pack_writer *w, int rc, struct ckpt_err *err)
+/* The lock is held. Kept in its own words and with its errno: of threads that
+ * write at once, one that comes later may be the first to be asked. */
+static int poison(struct ckc_pack_writer *w, int rc,
+		  const struct ckpt_err *err)
 {
-	if (rc < 0 && w->poison.code == 0)
-		ckb_err(&w->poison, rc, "pack '%s' failed earlier: %s",
-			w->path, err ? err->message : "see the first error");
+	if (rc < 0 && w->poison.code == 0 && err)
+		w->poison = *err;
+	else if (rc < 0 && w->poison.code == 0)
+		ckb_err(&w->poison, rc, "pack '%s' failed", w->path);
 	return rc;
 }
 
 static int poisoned(const struct ckc_pack_writer *w, struct ckpt_err *err)
 {
-	return w->poison.code == 0 ? 0
-	     : ckb_err(err, w->poison.code, "%s", w->poison.message);
+	if (w->poison.code != 0 && err)
+		*err = w->poison;
+	return w->poison.code;
 }
 
 /* Room on disk, so that blocks lie together and several writes may be under way
