@@ -2,7 +2,7 @@
 /*
  * test_memory.c - a save of any size takes its staging memory and 64 MiB (S9).
  *
- *	test_memory [STATE-MIB [STAGING-MIB]]
+ *	test_memory CODEC [STATE-MIB [STAGING-MIB]]
  *
  * The state is one tensor in memory, which is there before anything is
  * measured, and tensors whose providers make every byte when it is asked for:
@@ -10,14 +10,14 @@
  * What counts is the process's peak as the kernel keeps it (VmHWM), which sees
  * what lived for a moment only, less what was resident before the writer was
  * opened: code, tables, heap and stacks of all threads among it. The page cache
- * is not the process's.
+ * is not the process's. A process does one save: what an earlier one has freed,
+ * and malloc(3) keeps, would hide what the next one takes.
  *
  * As many threads as a writer takes by itself on a large machine, whatever
  * machine this is.
  */
 #include "save_fixture.h"
 
-#include <malloc.h>
 #include <sys/statvfs.h>
 
 #include "base/err.h"
@@ -191,26 +191,23 @@ static uint64_t figure(const char *key)
 	return kib << 10;
 }
 
-/* The peak starts again. Where that is not allowed it may hide nothing but
- * what earlier cases took, and the first one's is right. */
-static void forget_peak(void)
-{
-	FILE *f = fopen("/proc/self/clear_refs", "we");
-
-	malloc_trim(0);
-	if (!f)
-		return;
-	fputs("5", f);
-	fclose(f);
-}
-
 /* ---- the ceiling ---- */
 
-static void bounded(struct fix *f, enum ckpt_codec codec, const char *what)
+static const struct codec {
+	const char *name;
+	enum ckpt_codec codec;
+} codecs[] = {
+	{ "raw", CKPT_CODEC_RAW }, { "zstd", CKPT_CODEC_ZSTD },
+	{ "planes", CKPT_CODEC_PLANES }, { "auto", CKPT_CODEC_AUTO },
+};
+static const struct codec *codec;
+
+static void a_save_takes_staging_and_64_mib(void **state_)
 {
+	struct fix *f = *state_;
 	struct ckpt_writer_opts o = {
 		.size = sizeof(o), .staging_bytes = staging_mib * MIB,
-		.codec = codec, .threads = CKB_WRITER_THREADS_AUTO,
+		.codec = codec->codec, .threads = CKB_WRITER_THREADS_AUTO,
 	};
 	struct ckpt_err err = { 0 };
 	struct ckpt_writer *w;
@@ -219,7 +216,6 @@ static void bounded(struct fix *f, enum ckpt_codec codec, const char *what)
 	uint32_t item;
 
 	state_init(&state);
-	forget_peak();
 	uint64_t before = figure("VmRSS");
 
 	assert_ok(ckpt_writer_open(f->store, &o, &w, &err));
@@ -236,7 +232,7 @@ static void bounded(struct fix *f, enum ckpt_codec codec, const char *what)
 	ckpt_save_free(s);
 	ckpt_writer_close(w);
 	print_message("%s: %ju MiB, of which %ju were written, took %.1f MiB "
-		      "through %ju of staging\n", what,
+		      "through %ju of staging\n", codec->name,
 		      (uintmax_t)(state.bytes / MIB),
 		      (uintmax_t)(p.bytes_written / MIB),
 		      (double)took / (double)MIB, (uintmax_t)staging_mib);
@@ -249,22 +245,27 @@ static void bounded(struct fix *f, enum ckpt_codec codec, const char *what)
 	state_fini(&state);
 }
 
-static void raw_is_bounded(void **state)
+/* The fixture without its writer. */
+static int setup(void **state_)
 {
-	bounded(*state, CKPT_CODEC_RAW, "raw");
+	static struct fix f;
+	struct ckpt_err err = { 0 };
+
+	fix_folder(f.dir);
+	snprintf(f.path, sizeof(f.path), "%s/store", f.dir);
+	assert_ok(ckpt_store_init(f.path, &err));
+	assert_ok(ckpt_store_open(f.path, NULL, &f.store, &err));
+	*state_ = &f;
+	return 0;
 }
 
-static void planes_are_bounded(void **state)
+static int teardown(void **state_)
 {
-	bounded(*state, CKPT_CODEC_PLANES, "planes");
+	fix_close(*state_);
+	return 0;
 }
 
-static void auto_is_bounded(void **state)
-{
-	bounded(*state, CKPT_CODEC_AUTO, "auto");
-}
-
-/* Is there room for the state? The cases take it one after another. */
+/* Is there room for the state? */
 static bool room(void)
 {
 	struct statvfs st = { 0 };
@@ -278,21 +279,22 @@ static bool room(void)
 			  state_mib + state_mib / 8;
 }
 
-#define TEST(name) \
-	cmocka_unit_test_setup_teardown(name, fix_setup, fix_teardown)
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(raw_is_bounded),
-		TEST(planes_are_bounded),
-		TEST(auto_is_bounded),
+		cmocka_unit_test_setup_teardown(
+			a_save_takes_staging_and_64_mib, setup, teardown),
 	};
 
-	if (argc > 1)
-		state_mib = strtoull(argv[1], NULL, 10);
+	for (size_t i = 0; i < CKB_ARRAY_LEN(codecs); i++)
+		if (argc > 1 && strcmp(argv[1], codecs[i].name) == 0)
+			codec = &codecs[i];
+	if (!codec)
+		return 2;
 	if (argc > 2)
-		staging_mib = strtoull(argv[2], NULL, 10);
+		state_mib = strtoull(argv[2], NULL, 10);
+	if (argc > 3)
+		staging_mib = strtoull(argv[3], NULL, 10);
 	if (SANITIZED) {
 		printf("skipped: a sanitizer's own memory is in the way\n");
 		return 77;
