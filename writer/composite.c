@@ -136,6 +136,29 @@ static const struct ckpt_provider_ops made_ops = {
 	.serialise = composite_serialise,
 };
 
+int ckw_lent(const struct ckpt_provider *p, ckw_range_fn fn, void *ctx,
+	     struct ckpt_err *err)
+{
+	const struct ckpt_provider_ops *ops = p->ops;
+	int rc = 0;
+
+	if (ops == &composite_ops || ops == &made_ops) {
+		const struct composite *c = p->ctx;
+
+		for (uint32_t i = 0; rc == 0 && i < c->count; i++)
+			rc = ckw_lent(&c->parts[i].provider, fn, ctx, err);
+		return rc;
+	}
+	if (!ops || ops->size < offsetof(struct ckpt_provider_ops, serialise) ||
+	    !ops->borrow || !ops->bytes)
+		return 0;
+	uint64_t bytes = ops->bytes(p->ctx);
+	const void *data = bytes > 0
+		? ops->borrow(p->ctx, 0, (size_t)bytes) : NULL;
+
+	return data ? fn(ctx, data, bytes, err) : 0;
+}
+
 static int add_part(struct composite *c, struct part *p, bool *serialises,
 		    struct ckpt_err *err)
 {

@@ -50,6 +50,7 @@ static void remember(struct ckpt_save *s, int rc)
 
 static void release(struct ckpt_save *s)
 {
+	ckw_unguard(s);
 	for (size_t i = 0; i < s->tensor_count; i++)
 		ckpt_provider_release(&s->tensors[i].provider);
 }

@@ -299,9 +299,14 @@ int ckpt_save_start(struct ckpt_save *s, struct ckpt_err *err)
 		rc = prove_coverage(&s->tensors[i], err);
 	if (rc < 0)
 		return rc;
-	pthread_mutex_lock(&s->lock);
-	rc = launch(s, err);
-	pthread_mutex_unlock(&s->lock);
+	rc = ckw_guard(s, err);
+	if (rc == 0) {
+		pthread_mutex_lock(&s->lock);
+		rc = launch(s, err);
+		pthread_mutex_unlock(&s->lock);
+	}
+	if (rc < 0)
+		ckw_unguard(s);
 	return rc;
 }
 
@@ -366,6 +371,7 @@ void ckpt_save_free(struct ckpt_save *s)
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->pack_lock);
 	pthread_mutex_destroy(&s->publish_lock);
+	free(s->guarded);
 	free(s->plan);
 	free(s->parts);
 	free(s->items);

@@ -165,6 +165,7 @@ int ckpt_writer_open(struct ckpt_store *store,
 		return rc;
 	}
 	pthread_mutex_init(&w->lock, NULL);
+	pthread_mutex_init(&w->guard_lock, NULL);
 	pthread_cond_init(&w->turn_changed, NULL);
 	ckw_limit_init(&w->writes, w->opts.write_bytes_per_s,
 		       ckw_paced_step(w->opts.write_bytes_per_s));
@@ -194,6 +195,7 @@ void ckpt_writer_close(struct ckpt_writer *w)
 	ckw_pool_free(w->pool);
 	ckw_past_unref(w->past);
 	pthread_mutex_destroy(&w->lock);
+	pthread_mutex_destroy(&w->guard_lock);
 	pthread_cond_destroy(&w->turn_changed);
 	ckw_limit_fini(&w->writes);
 	ckw_limit_fini(&w->cpu);

@@ -75,6 +75,20 @@ enum ckpt_ionice {
  * memory that is used for the first time. */
 #define CKPT_WRITER_TOUCH 1u
 
+/*
+ * For finding who writes too early: from ckpt_save_start() until CAPTURED, or
+ * the save's end, whole pages of borrowed host memory (contiguous, also as
+ * parts of a composite) are write-protected (mprotect(2)), so a thread that
+ * writes there gets SIGSEGV at that very instruction; a system call that would
+ * write there fails with EFAULT. Part pages at the edges stay writable, as do
+ * pages that were not, memory with strides and memory of devices. Saves of one
+ * writer may share pages: they are writable again after the last. Costs a look
+ * into /proc/self/maps a save, and mappings: where there are too many, start
+ * fails with CKPT_ENOMEM. A child that is forked meanwhile keeps the
+ * protection.
+ */
+#define CKPT_WRITER_PROTECT 2u
+
 struct ckpt_writer_opts {
 	size_t size;          /* sizeof(struct ckpt_writer_opts) */
 	size_t staging_bytes; /* memory for bytes in flight, had at open and
