@@ -142,7 +142,10 @@ int ckw_lent(const struct ckpt_provider *p, ckw_range_fn fn, void *ctx,
 	const struct ckpt_provider_ops *ops = p->ops;
 	int rc = 0;
 
-	if (ops == &composite_ops || ops == &made_ops) {
+	/* what serialises is released before CAPTURED */
+	if (ckw_serialises(p))
+		return 0;
+	if (ops == &composite_ops) {
 		const struct composite *c = p->ctx;
 
 		for (uint32_t i = 0; rc == 0 && i < c->count; i++)

@@ -9,7 +9,8 @@
  * holds. What was not writable is left as it is, and so are pages that only
  * begin or end in borrowed memory: others may be at work there.
  *
- * Lock: the writer's guard_lock, taken alone.
+ * What serialises is passed over: it is released before CAPTURED, and then its
+ * memory is the provider's again. Lock: the writer's guard_lock, taken alone.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -8,10 +8,16 @@
  */
 #include "gate.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -230,23 +236,30 @@ static int protected_setup(void **state)
 	return fix_open(f, &o);
 }
 
+static void add_host(struct ckpt_save *s, uint32_t item, const char *name,
+		     const uint8_t *data, size_t len)
+{
+	struct ckpt_tensor_desc d = fix_desc(name, CKPT_U8, SHAPE(1, len));
+	struct ckpt_provider p;
+	struct ckpt_err err = { 0 };
+
+	assert_ok(ckpt_provider_host(data, len, &p, &err));
+	assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+}
+
 /* A started save of memory [@from, @to), held at @g beside it. */
 static struct ckpt_save *held(struct fix *f, const char *name,
 			      const struct memory *m, size_t from, size_t to,
 			      struct watch *w, struct gate *g)
 {
-	struct ckpt_tensor_desc d = fix_desc("x", CKPT_U8,
-					     SHAPE(1, to - from));
 	struct ckpt_item_desc more = { .size = sizeof(more), .name = "more",
 				       .kind = CKPT_ITEM_TENSORS };
-	struct ckpt_provider p;
 	struct ckpt_err err = { 0 };
 	uint32_t item;
 	struct ckpt_save *s = gated_begin(f, name, w, g);
 
 	assert_ok(ckpt_save_item(s, &more, &item, &err));
-	assert_ok(ckpt_provider_host(m->data + from, to - from, &p, &err));
-	assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+	add_host(s, item, "x", m->data + from, to - from);
 	assert_ok(ckpt_save_start(s, &err));
 	return s;
 }
@@ -272,8 +285,7 @@ static void who_writes_too_early_is_stopped(void **state)
 	memset(m.data, 2, m.len);
 	assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
 	ckpt_save_free(s);
-	/* also when it fails, or is aborted, or its start does */
-	struct gate other = GATE;
+	struct gate other = GATE; /* and when it fails */
 	struct watch v = { .fail_rc = CKPT_EIO };
 
 	gate_open(&other);
@@ -281,6 +293,146 @@ static void who_writes_too_early_is_stopped(void **state)
 	assert_code(ckpt_save_wait(s, CKPT_CAPTURED, &err), CKPT_EIO);
 	memset(m.data, 3, m.len);
 	ckpt_save_free(s);
+	memory_free(&m);
+}
+
+static void *abort_there(void *save)
+{
+	ckpt_save_abort(save);
+	return NULL;
+}
+
+static void an_aborted_save_lets_go(void **state)
+{
+	struct fix *f = *state;
+	struct gate g = GATE;
+	struct watch w = { 0 };
+	struct memory m = memory_new(3 * PAGE, 1);
+	struct ckpt_err err = { 0 };
+	struct ckpt_save *s = held(f, "a", &m, 0, m.len, &w, &g);
+	pthread_t aborter;
+
+	gate_await(&g);
+	assert_int_equal(pthread_create(&aborter, NULL, abort_there, s), 0);
+	assert_code(ckpt_save_wait(s, CKPT_CAPTURED, &err), CKPT_ECANCELED);
+	assert_true(stopped(m.data)); /* a read is under way */
+	gate_open(&g);
+	pthread_join(aborter, NULL);
+	memset(m.data, 2, m.len);
+	ckpt_save_free(s);
+	/* and one that is freed without more */
+	struct gate other = GATE;
+	struct watch v = { 0 };
+
+	gate_open(&other);
+	s = held(f, "b", &m, 0, m.len, &v, &other);
+	ckpt_save_free(s);
+	memset(m.data, 3, m.len);
+	memory_free(&m);
+}
+
+/* ---- a start that fails ---- */
+
+/* Start a save while system calls of this thread fail. */
+struct starter {
+	struct ckpt_save *save;
+	const struct sock_filter *filter;
+	unsigned short len;
+	bool filtered;
+	int rc;
+	struct ckpt_err err;
+};
+
+static void *start_there(void *arg)
+{
+	struct starter *t = arg;
+	struct sock_fprog program = { t->len, (struct sock_filter *)t->filter };
+
+	t->filtered = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+		      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+	if (t->filtered)
+		t->rc = ckpt_save_start(t->save, &t->err);
+	return NULL;
+}
+
+static void start_filtered(struct starter *t)
+{
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, start_there, t), 0);
+	pthread_join(thread, NULL);
+	if (!t->filtered) {
+		ckpt_save_free(t->save);
+		print_message("no seccomp(2) here\n");
+		skip();
+	}
+}
+
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, \
+			     offsetof(struct seccomp_data, field))
+#define IS(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, yes, no)
+#define ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+#define FAIL(number) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (number))
+
+static void a_start_without_a_thread_lets_go(void **state)
+{
+	static const struct sock_filter no_threads[] = {
+		LOAD(nr), IS(SYS_clone3, 1, 0), IS(SYS_clone, 0, 1),
+		FAIL(EAGAIN), ALLOW,
+	};
+	struct fix *f = *state;
+	struct memory m = memory_new(3 * PAGE, 1);
+	struct ckpt_err err = { 0 };
+	uint32_t item;
+	struct ckpt_save *s = fix_begin(f->writer, "a", false, &item);
+	struct starter t = { .save = s, .filter = no_threads,
+			     .len = CKB_ARRAY_LEN(no_threads) };
+
+	add_host(s, item, "x", m.data, m.len);
+	start_filtered(&t);
+	assert_int_not_equal(t.rc, 0);
+	assert_says(t.err, "saving 'a': cannot start a thread");
+	memset(m.data, 2, m.len);
+	assert_code(ckpt_save_wait(s, CKPT_CAPTURED, &err), t.rc);
+	ckpt_save_free(s);
+	memory_free(&m);
+}
+
+/* The second stretch cannot be protected; the first one was. Nothing is lost:
+ * the same save starts when the system is well. */
+static void a_start_that_cannot_protect_lets_go(void **state)
+{
+	struct fix *f = *state;
+	struct memory m = memory_new(5 * PAGE, 1);
+	uint8_t *second = m.data + 3 * PAGE, *want = malloc(m.len);
+	const struct sock_filter no_second[] = {
+		LOAD(nr), IS(SYS_mprotect, 0, 5),
+		LOAD(args[0]), IS((uint32_t)(uintptr_t)second, 0, 3),
+		LOAD(args[2]), IS(PROT_READ, 0, 1),
+		FAIL(ENOMEM), ALLOW,
+	};
+	struct ckpt_err err = { 0 };
+	uint32_t item;
+	struct ckpt_save *s = fix_begin(f->writer, "a", false, &item);
+	struct starter t = { .save = s, .filter = no_second,
+			     .len = CKB_ARRAY_LEN(no_second) };
+
+	assert_non_null(want);
+	add_host(s, item, "x", m.data, 2 * PAGE);
+	add_host(s, item, "y", second, 2 * PAGE);
+	start_filtered(&t);
+	assert_int_equal(t.rc, CKPT_ENOMEM);
+	assert_says(t.err, "protect 8192 bytes from writes");
+	memset(m.data, 2, m.len);
+	memcpy(want, m.data, m.len);
+	assert_ok(fix_finish(s, &err));
+	struct ckpt_checkpoint *c = fix_opened(f->store, "a");
+
+	fix_equal(c, fix_find(c, "model", "x"), want, 2 * PAGE);
+	fix_equal(c, fix_find(c, "model", "y"), want, 2 * PAGE);
+	ckpt_checkpoint_close(c);
+	memset(m.data, 3, m.len);
+	free(want);
 	memory_free(&m);
 }
 
@@ -324,8 +476,8 @@ static void views_and_parts_are_protected(void **state)
 	struct ckpt_err err = { 0 };
 	struct ckpt_item_desc more = { .size = sizeof(more), .name = "more",
 				       .kind = CKPT_ITEM_TENSORS };
-	struct ckpt_tensor_desc d = fix_desc("view", CKPT_U8,
-					     SHAPE(1, 2 * PAGE));
+	struct ckpt_tensor_desc d = fix_desc("parts", CKPT_U8,
+					     SHAPE(1, 6 * PAGE));
 	uint32_t item;
 	struct ckpt_save *s = gated_begin(f, "a", &w, &g);
 
@@ -333,10 +485,8 @@ static void views_and_parts_are_protected(void **state)
 	assert_ok(ckpt_provider_host(m.data, 2 * PAGE, &parts[0], &err));
 	assert_ok(ckpt_provider_host(m.data + 4 * PAGE, 4 * PAGE, &parts[1],
 				     &err));
-	assert_ok(ckpt_provider_host(m.data + 5 * PAGE, 2 * PAGE, &p, &err));
-	assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+	add_host(s, item, "view", m.data + 5 * PAGE, 2 * PAGE);
 	assert_ok(ckpt_provider_composite(parts, 2, &p, &err));
-	d = fix_desc("parts", CKPT_U8, SHAPE(1, 6 * PAGE));
 	assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
 	assert_ok(ckpt_save_start(s, &err));
 	for (int i = 0; i < 8; i++)
@@ -346,6 +496,75 @@ static void views_and_parts_are_protected(void **state)
 	memset(m.data, 2, m.len);
 	ckpt_save_free(s);
 	memory_free(&m);
+}
+
+/* What a provider lends is its own again when it is released: memory of a
+ * composite that serialises is, before CAPTURED. */
+static uint64_t recycled_bytes(void *ctx)
+{
+	return ((const struct memory *)ctx)->len;
+}
+
+static const void *recycled_borrow(void *ctx, uint64_t off, size_t len)
+{
+	(void)len;
+	return ((const struct memory *)ctx)->data + off;
+}
+
+static int recycled_read(void *ctx, uint64_t off, void *dst, size_t len,
+			 struct ckpt_err *err)
+{
+	(void)err;
+	memcpy(dst, ((const struct memory *)ctx)->data + off, len);
+	return 0;
+}
+
+static void recycled_release(void *ctx)
+{
+	const struct memory *m = ctx;
+
+	memset(m->data, 9, m->len);
+}
+
+static int hand_page(void *ctx, ckpt_sink_fn write, void *sink,
+		     struct ckpt_err *err)
+{
+	static const uint8_t zeros[PAGE];
+
+	(void)ctx;
+	(void)err;
+	return write(sink, zeros, PAGE);
+}
+
+static void a_provider_writes_when_it_is_released(void **state)
+{
+	static const struct ckpt_provider_ops recycled = {
+		.size = sizeof(recycled), .read = recycled_read,
+		.borrow = recycled_borrow, .bytes = recycled_bytes,
+		.release = recycled_release,
+	};
+	struct fix *f = *state;
+	struct memory lent = memory_new(3 * PAGE, 1);
+	struct memory part = memory_new(3 * PAGE, 2);
+	struct ckpt_provider p = { &recycled, &lent };
+	struct ckpt_provider parts[2] = { { &recycled, &part } };
+	struct ckpt_tensor_desc d = fix_desc("lent", CKPT_U8,
+					     SHAPE(1, 3 * PAGE));
+	struct ckpt_err err = { 0 };
+	uint32_t item;
+	struct ckpt_save *s = fix_begin(f->writer, "a", false, &item);
+
+	assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+	assert_ok(ckpt_provider_callback(hand_page, NULL, NULL, &parts[1],
+					 &err));
+	assert_ok(ckpt_provider_composite(parts, 2, &p, &err));
+	d = fix_desc("made", CKPT_U8, SHAPE(1, 4 * PAGE));
+	assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
+	assert_ok(fix_finish(s, &err));
+	assert_int_equal(lent.data[0], 9);
+	assert_int_equal(part.data[0], 9);
+	memory_free(&lent);
+	memory_free(&part);
 }
 
 #define TEST(name) \
@@ -358,8 +577,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(nothing_is_touched_after_captured),
 		PROTECTED(who_writes_too_early_is_stopped),
+		PROTECTED(an_aborted_save_lets_go),
+		PROTECTED(a_start_without_a_thread_lets_go),
+		PROTECTED(a_start_that_cannot_protect_lets_go),
 		PROTECTED(saves_may_share_pages),
 		PROTECTED(views_and_parts_are_protected),
+		PROTECTED(a_provider_writes_when_it_is_released),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,14 +78,14 @@ enum ckpt_ionice {
 /*
  * For finding who writes too early: from ckpt_save_start() until CAPTURED, or
  * the save's end, whole pages of borrowed host memory (contiguous, also as
- * parts of a composite) are write-protected (mprotect(2)), so a thread that
- * writes there gets SIGSEGV at that very instruction; a system call that would
- * write there fails with EFAULT. Part pages at the edges stay writable, as do
- * pages that were not, memory with strides and memory of devices. Saves of one
- * writer may share pages: they are writable again after the last. Costs a look
- * into /proc/self/maps a save, and mappings: where there are too many, start
- * fails with CKPT_ENOMEM. A child that is forked meanwhile keeps the
- * protection.
+ * parts of a composite that does not serialise) are write-protected
+ * (mprotect(2)), so a thread that writes there gets SIGSEGV at that very
+ * instruction; a system call that would write there fails with EFAULT. Part
+ * pages at the edges stay writable, as do pages that were not writable before,
+ * memory with strides and memory of devices. Saves of one writer may share
+ * pages: they are writable again after the last. Costs a look into
+ * /proc/self/maps a save, and mappings: where there are too many, start fails
+ * with CKPT_ENOMEM. A child that is forked meanwhile keeps the protection.
  */
 #define CKPT_WRITER_PROTECT 2u
 
