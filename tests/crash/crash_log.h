@@ -9,7 +9,9 @@
  * folder, and of what is not safe any part may be there, in any combination;
  * changes of one folder or file that survive do so in their order.
  *
- * Files are told apart by inode; the recorder sees only calls through it.
+ * Files are told apart by inode; the recorder sees only calls through it. They
+ * come from any thread and are done one at a time, so notes have the order in
+ * which things happened.
  */
 #ifndef CRASH_LOG_H
 #define CRASH_LOG_H
@@ -17,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +50,7 @@ struct node {
 /* The table is first: a call finds the rest behind it. */
 struct crash_log {
 	struct ckb_sys sys;
+	pthread_mutex_t lock; /* held over each call, by the call */
 	char root[PATH_MAX]; /* real path of node 0 */
 	struct node *nodes;
 	size_t node_count;
@@ -71,6 +75,22 @@ CRASH struct crash_log *log_of(const struct ckb_sys *sys)
 {
 	return (struct crash_log *)(uintptr_t)sys;
 }
+
+CRASH pthread_mutex_t *alone_begin(struct crash_log *l)
+{
+	pthread_mutex_lock(&l->lock);
+	return &l->lock;
+}
+
+CRASH void alone_end(pthread_mutex_t **lock)
+{
+	pthread_mutex_unlock(*lock);
+}
+
+/* To the end of the function. */
+#define ALONE(l) \
+	__attribute__((cleanup(alone_end))) pthread_mutex_t *alone = \
+		alone_begin(l)
 
 CRASH struct note *note_new(struct crash_log *l, enum note_kind kind,
 			    uint32_t node)
@@ -152,6 +172,7 @@ CRASH void note_entry(struct crash_log *l, int dirfd, const char *path,
 CRASH int c_openat(const struct ckb_sys *sys, int dirfd, const char *path,
 		   int flags, mode_t mode)
 {
+	ALONE(log_of(sys));
 	const struct ckb_sys *os = ckb_sys_real();
 	struct stat st;
 	bool makes = (flags & O_CREAT) &&
@@ -176,6 +197,7 @@ CRASH ssize_t c_pwrite(const struct ckb_sys *sys, int fd, const void *src,
 		       size_t len, uint64_t off)
 {
 	struct crash_log *l = log_of(sys);
+	ALONE(l);
 	ssize_t done = ckb_sys_real()->pwrite(ckb_sys_real(), fd, src, len,
 					      off);
 
@@ -198,6 +220,7 @@ CRASH ssize_t c_pwritev(const struct ckb_sys *sys, int fd,
 CRASH int c_ftruncate(const struct ckb_sys *sys, int fd, uint64_t len)
 {
 	struct crash_log *l = log_of(sys);
+	ALONE(l);
 	int rc = ckb_sys_real()->ftruncate(ckb_sys_real(), fd, len);
 
 	if (rc == 0)
@@ -208,6 +231,7 @@ CRASH int c_ftruncate(const struct ckb_sys *sys, int fd, uint64_t len)
 CRASH int c_fsync(const struct ckb_sys *sys, int fd)
 {
 	struct crash_log *l = log_of(sys);
+	ALONE(l);
 	struct stat st;
 
 	/* folders above the recorder's world have no node: nothing to note */
@@ -223,6 +247,7 @@ CRASH int c_mkdirat(const struct ckb_sys *sys, int dirfd, const char *path,
 		    mode_t mode)
 {
 	struct crash_log *l = log_of(sys);
+	ALONE(l);
 	int rc = ckb_sys_real()->mkdirat(ckb_sys_real(), dirfd, path, mode);
 	struct stat st;
 
@@ -235,6 +260,7 @@ CRASH int c_linkat(const struct ckb_sys *sys, int from_dirfd, const char *from,
 		   int to_dirfd, const char *to)
 {
 	struct crash_log *l = log_of(sys);
+	ALONE(l);
 	int rc = ckb_sys_real()->linkat(ckb_sys_real(), from_dirfd, from,
 					to_dirfd, to);
 
@@ -249,6 +275,7 @@ CRASH int c_renameat(const struct ckb_sys *sys, int from_dirfd,
 		     const char *from, int to_dirfd, const char *to)
 {
 	struct crash_log *l = log_of(sys);
+	ALONE(l);
 	const char *old_name, *new_name;
 	uint32_t child = node_of_path(l, from_dirfd, from);
 	uint32_t a = node_of_parent(l, from_dirfd, from, &old_name);
@@ -270,6 +297,7 @@ CRASH int c_renameat(const struct ckb_sys *sys, int from_dirfd,
 CRASH int c_unlinkat(const struct ckb_sys *sys, int dirfd, const char *path,
 		     int flags)
 {
+	ALONE(log_of(sys));
 	int rc = ckb_sys_real()->unlinkat(ckb_sys_real(), dirfd, path, flags);
 
 	if (rc == 0)
@@ -283,6 +311,7 @@ CRASH void crash_begin(struct crash_log *l, const char *root)
 	struct stat st;
 
 	memset(l, 0, sizeof(*l));
+	pthread_mutex_init(&l->lock, NULL);
 	l->sys = *ckb_sys_real();
 	l->sys.openat = c_openat;
 	l->sys.close = c_close;
@@ -306,6 +335,7 @@ CRASH void crash_end(struct crash_log *l)
 		ckb_buf_fini(&l->notes[i].data);
 	free(l->notes);
 	free(l->nodes);
+	pthread_mutex_destroy(&l->lock);
 }
 
 /* ---- replaying ---- */
