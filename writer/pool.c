@@ -13,7 +13,8 @@
  * loses nothing, and the disk is never idle for want of hashed tiles.
  *
  * Chunks of a save are stored when all saves before it are over: one that
- * repeats its predecessor finds it published. Captures do not wait for that.
+ * repeats its predecessor finds it published. Its capture begins before that,
+ * when all chunks of saves before it are captured, or about to be.
  *
  * Lock: the writer's, around lists, cursors and counts; no byte is moved and no
  * call made under it.
@@ -148,12 +149,31 @@ static bool cut_slabs(struct ckw_pool *pool, struct ckw_progress *p,
 	return true;
 }
 
+/* Has all of the save room, or will it never need any? */
+static bool is_cut(const struct ckpt_save *s)
+{
+	const struct ckw_progress *p = s->run;
+
+	if (!p)
+		return s->has_run;
+	return p->err.code != 0 ||
+	       (p->uncut == 0 && s->ready == s->tensor_count);
+}
+
+/* The ring frees in the order it gave, and slabs of a later save stay in it
+ * until the earlier is over: it takes none before that has all it needs. */
 static bool find_capture(struct ckw_pool *pool, struct job *out)
 {
-	for (struct ckw_progress *p = pool->saves; p; p = p->next)
-		if (p->err.code == 0 && (cut_slabs(pool, p, false, out) ||
-					 cut_slabs(pool, p, true, out)))
+	for (struct ckpt_save *s = pool->writer->first; s; s = s->next) {
+		struct ckw_progress *p = s->run;
+
+		if (p && p->err.code == 0 &&
+		    (cut_slabs(pool, p, false, out) ||
+		     cut_slabs(pool, p, true, out)))
 			return true;
+		if (!is_cut(s))
+			return false;
+	}
 	return false;
 }
 
@@ -420,6 +440,7 @@ void ckw_pool_add(struct ckpt_writer *w, struct ckw_progress *p)
 		end = &(*end)->next;
 	*end = p;
 	p->save->run = p;
+	p->save->has_run = true;
 	ckw_pool_wake(w);
 	pthread_mutex_unlock(&w->lock);
 }

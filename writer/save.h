@@ -135,6 +135,7 @@ struct ckpt_save {
 	size_t guarded_count, guarded_cap;
 	struct ckw_progress *run;       /* while it is in the pool; guard:
 					   writer's lock */
+	bool has_run;                   /* it was; guard: writer's lock */
 	uint32_t wanted;                /* callers who wait for CAPTURED;
 					   guard: writer's lock */
 	/* shared */

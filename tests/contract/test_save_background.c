@@ -131,6 +131,51 @@ static void saves_commit_in_the_order_they_were_started(void **state)
 	}
 }
 
+/* A first save whose source stands still, and one behind it with more bytes
+ * than staging has: were that captured meanwhile, there would be no room left
+ * for the first, and so never for either. Both are larger than staging. */
+static void a_later_save_leaves_the_first_its_room(void **state)
+{
+	static const size_t len = 40 << 20;
+	struct ckpt_writer_opts o = { .size = sizeof(o),
+				      .staging_bytes = 32 << 20 };
+	struct fix *f = *state;
+	struct gate g = GATE;
+	uint8_t *data = fix_bytes(len, 1);
+	struct watch w = { .data = data, .bytes = len, .on_read = gate_pass,
+			   .ctx = &g };
+	struct ckpt_tensor_desc d = fix_desc("t", CKPT_U8, SHAPE(1, len));
+	struct ckpt_provider p = watch_provider(&w);
+	struct ckpt_save *s[2];
+	struct ckpt_err err = { 0 };
+	uint32_t item;
+
+	ckpt_writer_close(f->writer);
+	assert_ok(ckpt_writer_open(f->store, &o, &f->writer, &err));
+	s[0] = fix_begin(f->writer, "first", false, &item);
+	assert_ok(ckpt_save_tensor(s[0], item, &d, &p, &err));
+	assert_ok(ckpt_save_start(s[0], &err));
+	gate_await(&g);
+	s[1] = fix_begin(f->writer, "later", false, &item);
+	assert_ok(ckpt_provider_host(data, len, &p, &err));
+	assert_ok(ckpt_save_tensor(s[1], item, &d, &p, &err));
+	assert_ok(ckpt_save_start(s[1], &err));
+	usleep(100000); /* time to take all that it may */
+	gate_open(&g);
+	for (int i = 0; i < 2; i++)
+		assert_ok(ckpt_save_wait_for(s[i], CKPT_DURABLE, 60000000000,
+					     &err));
+	for (int i = 0; i < 2; i++) {
+		struct ckpt_checkpoint *c = fix_opened(f->store,
+						       i ? "later" : "first");
+
+		ckpt_save_free(s[i]);
+		fix_equal(c, fix_find(c, "model", "t"), data, len);
+		ckpt_checkpoint_close(c);
+	}
+	free(data);
+}
+
 static void *open_soon(void *arg)
 {
 	usleep(20000);
@@ -227,6 +272,7 @@ int main(void)
 		TEST(what_changes_after_captured_is_not_saved),
 		TEST(a_save_under_way_is_never_read_in_part),
 		TEST(saves_commit_in_the_order_they_were_started),
+		TEST(a_later_save_leaves_the_first_its_room),
 		TEST(an_aborted_save_leaves_nothing),
 		TEST(aborting_a_finished_save_changes_nothing),
 		TEST(descriptors_do_not_grow_with_tensors),

@@ -19,9 +19,11 @@
  * process and all older checkpoints as they were. A struct whose size field is
  * too small is CKPT_EINVAL.
  *
- * Several saves of one writer may be in flight: they are captured as they come,
- * as far as staging memory goes, and stored and committed in the order they
- * were started. Staging memory and threads are had when the writer is opened.
+ * Several saves of one writer may be in flight: they are captured, stored and
+ * committed in the order they were started, each captured while those before it
+ * are stored, as far as staging memory goes. So a provider that takes its time
+ * holds up the capture of later saves. Staging memory and threads are had when
+ * the writer is opened.
  *
  * The child of a fork(2) has none of these threads: whatever may fail of a
  * writer and its saves is CKPT_ESTATE there, abort, free and close do nothing,
