@@ -162,12 +162,12 @@ static void assert_idle(void)
 {
 	int asleep = 0;
 
-	for (int i = 0; i < 10000 && asleep != THREADS + 4; i++) {
+	for (int i = 0; i < 10000 && asleep != THREADS + 12; i++) {
 		assert_int_equal(count_threads("(ckpt-worker)", &asleep),
-				 THREADS + 4);
+				 THREADS + 12);
 		usleep(1000);
 	}
-	assert_int_equal(asleep, THREADS + 4);
+	assert_int_equal(asleep, THREADS + 12);
 	assert_int_equal(count_threads("(ckpt-capture)", &asleep), 0);
 }
 

@@ -76,9 +76,9 @@ def threads(store, tmp):
              tmp / "24.safetensors", f"{store}:slow/1"],
             stderr=subprocess.PIPE, text=True)
         # each sets its own as its first thing
-        check(wait_for(lambda: len(workers(p.pid)) == n + 4 and all(
+        check(wait_for(lambda: len(workers(p.pid)) == n + 12 and all(
             os.getpriority(os.PRIO_PROCESS, t) == max(nice, own)
-            for t in workers(p.pid))), f"{n} threads of nice {nice}, and 4")
+            for t in workers(p.pid))), f"{n} threads of nice {nice}, and 12")
         if shutil.which("ionice"):
             check(wait_for(lambda: all(ionice(t) == told
                                        for t in workers(p.pid))),
