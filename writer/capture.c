@@ -13,8 +13,8 @@
  * heads differ, as in every step of dense training, nothing but the copy is
  * made. Nothing is allocated here once the plan stands.
  *
- * Threads: any, at once, for borrowed memory; one at a time for what providers
- * must be asked for.
+ * Threads: any, at once, for borrowed memory; some, or one at a time, for what
+ * providers must be asked for (enum ckw_kind).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +111,7 @@ static int plan_tensor(struct ckpt_save *s, struct ckw_tensor *t,
 	}
 	if (p->ops && p->ops->borrow && bytes > 0 && !ckw_serialises(p))
 		t->base = p->ops->borrow(p->ctx, 0, (size_t)bytes);
+	t->parallel = ckw_parallel(p);
 	ckt_stats_init(&t->stats, t->dtype);
 	if (!countable(t, &grid))
 		t->stats.value_class = CKPT_VALUES_NONE;
@@ -203,11 +204,12 @@ uint32_t ckw_unit(const struct ckpt_save *s, size_t tensor, size_t first,
 {
 	const struct ckw_tensor *t = &s->tensors[tensor];
 	const struct ckw_chunk *c = &s->plan[first], *next = c + 1;
-	bool source = !t->base, small = c->raw_len < CKW_SMALL_BYTES;
+	enum ckw_kind kind = ckw_kind(t);
+	bool small = c->raw_len < CKW_SMALL_BYTES;
 	size_t most = small ? CKW_BATCH_BYTES
 			    : s->writer->opts.staging_bytes / 2;
 	uint32_t n = 1, max = small ? CKW_BATCH_CHUNKS
-			    : source ? CKW_BAND_CHUNKS : 1;
+			    : kind != CKW_MEMORY ? CKW_BAND_CHUNKS : 1;
 	size_t at, end = ckw_slab_place(0, c->raw_len, &at);
 
 	for (; n < max && first + n < s->ready_chunks; n++, next++) {
@@ -216,7 +218,7 @@ uint32_t ckw_unit(const struct ckpt_save *s, size_t tensor, size_t first,
 		while (first + n >= t->first_chunk + t->chunk_count)
 			t++;
 		/* small ones with the small of the same kind; bands alone */
-		if (more > most || !t->base != source ||
+		if (more > most || ckw_kind(t) != kind ||
 		    (next->raw_len < CKW_SMALL_BYTES) != small ||
 		    (!small && (t != &s->tensors[tensor] ||
 				next->box != c->box || next->band != c->band)))

@@ -220,7 +220,15 @@ static struct ckpt_provider take_provider(struct ckpt_provider *p)
 /* A usable table with exactly @bytes bytes behind it. */
 bool ckw_serialises(const struct ckpt_provider *p)
 {
-	return p->ops && p->ops->size >= sizeof(*p->ops) && p->ops->serialise;
+	return p->ops &&
+	       p->ops->size >= offsetof(struct ckpt_provider_ops, flags) &&
+	       p->ops->serialise;
+}
+
+bool ckw_parallel(const struct ckpt_provider *p)
+{
+	return p->ops && p->ops->size >= sizeof(*p->ops) &&
+	       (p->ops->flags & CKPT_PROVIDER_PARALLEL);
 }
 
 static int check_provider(const struct ckpt_provider *p, uint64_t bytes,

@@ -14,8 +14,9 @@
  *
  * A range of the tensor's bytes is cut into boxes, each contiguous in C order,
  * and those into pieces that fit half of the bounce memory. No device is known
- * by name. Threads: one at a time per provider; no locks.
+ * by name. Threads: any number, each on a lane of its own; no locks.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include <ckpt/writer.h>
@@ -33,7 +34,8 @@ struct device {
 	uint64_t data;           /* address of element [0, ..., 0] */
 	uint64_t bytes;
 	void *ready;             /* of the producer's stream, or NULL */
-	bool waited;             /* for it: a copy after it has ended */
+	atomic_bool waited;      /* for it: a copy after it has ended.
+				    Release, acquire: and so has its producer */
 	uint32_t ndim, item;
 	struct {
 		uint64_t len;
@@ -256,12 +258,13 @@ static int device_read(void *ctx, uint64_t off, void *dst, size_t len,
 	if (rc < 0)
 		return rc;
 	t.staging = ckd_is_staging(dev->mem, dst, len);
-	if (dev->ready && !dev->waited)
+	if (dev->ready &&
+	    !atomic_load_explicit(&dev->waited, memory_order_acquire))
 		rc = ckd_follow(t.lane, dev->ready, err);
 	if (rc == 0)
 		rc = read_range(dev, &t, off, dst, len, err);
 	if (rc == 0)
-		dev->waited = true;
+		atomic_store_explicit(&dev->waited, true, memory_order_release);
 	ckd_lane_put(t.lane, rc == 0);
 	return rc;
 }
@@ -296,7 +299,7 @@ static void device_release(void *ctx)
 static const struct ckpt_provider_ops device_ops = {
 	.size = sizeof(device_ops), .read = device_read,
 	.borrow = device_borrow, .release = device_release,
-	.bytes = device_bytes,
+	.bytes = device_bytes, .flags = CKPT_PROVIDER_PARALLEL,
 };
 
 /* Dimensions of one element are none, and those that continue the next are one

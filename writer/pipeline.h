@@ -47,16 +47,23 @@ size_t ckw_slab_place(size_t at, uint32_t raw_len, size_t *out_at);
 
 /* ---- pool.c: threads, and what they do next ---- */
 
+/* How the bytes of an entry are had: from borrowed memory, by any thread; from
+ * a source that several threads may read, or one at a time. */
+enum ckw_kind { CKW_MEMORY, CKW_PARALLEL, CKW_SOURCE, CKW_KINDS };
+
+static inline enum ckw_kind ckw_kind(const struct ckw_tensor *t)
+{
+	return t->base ? CKW_MEMORY : t->parallel ? CKW_PARALLEL : CKW_SOURCE;
+}
+
 /* Where a save in the pool stands. Guard: the writer's lock. */
 struct ckw_progress {
 	struct ckw_progress *next;    /* in the order of start */
 	struct ckpt_save *save;
-	/* cursors over tensors and their chunks: borrowed memory, read by any
-	 * thread, and sources that one thread reads at a time */
-	struct ckw_cursor {
+	struct ckw_cursor {           /* of each kind, over all tensors */
 		size_t tensor, chunk;
-	} memory, source;
-	bool source_busy;
+	} cursors[CKW_KINDS];
+	bool source_busy;             /* one of CKW_SOURCE is being read */
 	size_t uncut;                 /* chunks no slab was cut for */
 	size_t uncaptured, unstored;  /* chunks */
 	uint32_t jobs;                /* being worked on */

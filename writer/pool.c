@@ -31,6 +31,7 @@
 #define WRITE_BYTES (1u << 20) /* of one write, when there are so many */
 #define COPY_BYTES (1u << 20)  /* copied between two looks at the lists */
 #define COPY_SLABS 16u
+#define READERS 4u /* of sources that many may read */
 
 struct ckw_pool {
 	struct ckpt_writer *writer;
@@ -40,6 +41,7 @@ struct ckw_pool {
 	struct ckw_worker *workers;
 	uint32_t worker_count, threads;
 	uint32_t computing, writing, idle;
+	uint32_t reading;        /* sources that many may read */
 	uint64_t write_bytes;
 	bool no_room;            /* the ring had none when last asked */
 	bool stop;
@@ -47,7 +49,7 @@ struct ckw_pool {
 
 struct job {
 	struct ckw_progress *save;
-	bool source;
+	enum ckw_kind kind;      /* of what it captures; to store: MEMORY */
 	struct ckw_slab *slabs[COPY_SLABS]; /* to fill */
 	uint32_t slab_count;     /* 0: to store */
 	/* large chunks are hashed side by side, and written in one call */
@@ -58,6 +60,15 @@ struct job {
 	uint32_t part_count;
 };
 
+/* Do as many threads compute as may? One that reads does not count: a source
+ * may be slow, and takes little of a processor. */
+static bool is_busy(const struct ckw_pool *pool)
+{
+	uint32_t more = pool->reading > 0 ? pool->reading - 1 : 0;
+
+	return pool->computing + more >= pool->threads;
+}
+
 /* The lock is held. One more thread to work, if there is something to do for
  * one: a wake that finds nothing costs as much as hashing 4 KiB. */
 static void call_one(struct ckw_pool *pool)
@@ -65,7 +76,7 @@ static void call_one(struct ckw_pool *pool)
 	const struct ckpt_save *front = pool->writer->first;
 	bool work = front && front->run && front->run->queue;
 
-	if (pool->idle == 0 || pool->computing >= pool->threads)
+	if (pool->idle == 0 || is_busy(pool))
 		return;
 	for (const struct ckw_progress *p = pool->saves;
 	     p && !work && !pool->no_room; p = p->next)
@@ -84,14 +95,14 @@ void ckw_pool_wake(struct ckpt_writer *w)
 
 /* Move a cursor to the next chunk of its kind of tensor; false: at the end. */
 static bool cursor_next(const struct ckpt_save *s, struct ckw_cursor *c,
-			bool source)
+			enum ckw_kind kind)
 {
 	for (; c->tensor < s->ready; c->tensor++) {
 		const struct ckw_tensor *t = &s->tensors[c->tensor];
 
 		if (c->chunk < t->first_chunk)
 			c->chunk = t->first_chunk;
-		if (!t->base == source &&
+		if (ckw_kind(t) == kind &&
 		    c->chunk < t->first_chunk + t->chunk_count)
 			return true;
 	}
@@ -99,12 +110,12 @@ static bool cursor_next(const struct ckpt_save *s, struct ckw_cursor *c,
 }
 
 static struct ckw_slab *cut_slab(struct ckw_pool *pool, struct ckw_progress *p,
-				 bool source)
+				 enum ckw_kind kind)
 {
-	struct ckw_cursor *c = source ? &p->source : &p->memory;
+	struct ckw_cursor *c = &p->cursors[kind];
 	size_t bytes;
 
-	if (!cursor_next(p->save, c, source))
+	if (!cursor_next(p->save, c, kind))
 		return NULL;
 	uint32_t n = ckw_unit(p->save, c->tensor, c->chunk, &bytes);
 	struct ckw_slab *slab = ckw_ring_take(&pool->ring, bytes);
@@ -124,27 +135,48 @@ static struct ckw_slab *cut_slab(struct ckw_pool *pool, struct ckw_progress *p,
 	return slab;
 }
 
+/* May one more thread read? Where all wait for a source, one can compute. */
+static bool may_read(const struct ckw_pool *pool, const struct ckw_progress *p,
+		     enum ckw_kind kind)
+{
+	if (kind == CKW_PARALLEL)
+		return pool->reading < READERS && pool->reading < pool->threads;
+	return kind == CKW_MEMORY || !p->source_busy;
+}
+
+/* A job begins, or ends (@by -1). */
+static void count_job(struct ckw_pool *pool, const struct job *j, uint32_t by)
+{
+	j->save->jobs += by;
+	if (j->kind == CKW_MEMORY)
+		pool->computing += by;
+	else if (j->kind == CKW_PARALLEL)
+		pool->reading += by;
+	else
+		j->save->source_busy = by == 1;
+}
+
 /* Some tiles of memory, or one band of a source. */
 static bool cut_slabs(struct ckw_pool *pool, struct ckw_progress *p,
-		      bool source, struct job *out)
+		      enum ckw_kind kind, struct job *out)
 {
 	struct ckw_slab *slab;
 	size_t bytes = 0;
 
-	if (source && p->source_busy)
+	if (!may_read(pool, p, kind))
 		return false;
-	out->source = source;
+	out->kind = kind;
 	out->slab_count = 0;
 	do {
-		slab = cut_slab(pool, p, source);
+		slab = cut_slab(pool, p, kind);
 		if (!slab)
 			break;
 		out->slabs[out->slab_count++] = slab;
 		bytes += slab->bytes;
-	} while (!source && out->slab_count < COPY_SLABS && bytes < COPY_BYTES);
+	} while (kind == CKW_MEMORY && out->slab_count < COPY_SLABS &&
+		 bytes < COPY_BYTES);
 	if (out->slab_count == 0)
 		return false;
-	p->source_busy = p->source_busy || source;
 	out->save = p;
 	return true;
 }
@@ -167,10 +199,9 @@ static bool find_capture(struct ckw_pool *pool, struct job *out)
 	for (struct ckpt_save *s = pool->writer->first; s; s = s->next) {
 		struct ckw_progress *p = s->run;
 
-		if (p && p->err.code == 0 &&
-		    (cut_slabs(pool, p, false, out) ||
-		     cut_slabs(pool, p, true, out)))
-			return true;
+		for (int kind = 0; p && kind < CKW_KINDS; kind++)
+			if (p->err.code == 0 && cut_slabs(pool, p, kind, out))
+				return true;
 		if (!is_cut(s))
 			return false;
 	}
@@ -216,7 +247,7 @@ static bool find_store(struct ckw_pool *pool, struct job *out)
 	if (!p || !p->queue)
 		return false;
 	out->save = p;
-	out->source = false;
+	out->kind = CKW_MEMORY;
 	out->slab_count = out->part_count = 0;
 	do {
 		bytes += take_part(p, &out->parts[out->part_count++]);
@@ -237,7 +268,7 @@ static bool find_job(struct ckw_pool *pool, struct job *out)
 	bool waited = caller_waits(pool);
 	struct timespec until;
 
-	if (pool->computing >= pool->threads ||
+	if (is_busy(pool) ||
 	    (!waited && ckw_share_spent(pool->writer, &until)))
 		return false;
 	if ((waited || pool->writing >= 2) && find_capture(pool, out))
@@ -266,8 +297,6 @@ static void enqueue(struct ckw_progress *p, struct ckw_slab *slab)
 
 static void after_capture(struct ckw_pool *pool, const struct job *j)
 {
-	if (j->source)
-		j->save->source_busy = false;
 	for (uint32_t i = 0; i < j->slab_count; i++) {
 		struct ckw_slab *slab = j->slabs[i];
 
@@ -379,9 +408,7 @@ static void *work(void *arg)
 			wait_for_work(pool);
 			continue;
 		}
-		/* a source may be slow, and takes little of a processor */
-		pool->computing += !j.source;
-		j.save->jobs++;
+		count_job(pool, &j, 1);
 		call_one(pool);
 		pthread_mutex_unlock(lock);
 		for (uint32_t i = 0; i < j.slab_count; i++)
@@ -392,8 +419,7 @@ static void *work(void *arg)
 		pthread_mutex_lock(lock);
 		ckw_share_charge(pool->writer, &k->cpu_ns,
 				 caller_waits(pool));
-		pool->computing -= !j.source;
-		j.save->jobs--;
+		count_job(pool, &j, -1u);
 		if (j.slab_count > 0)
 			after_capture(pool, &j);
 		else

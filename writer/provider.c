@@ -6,7 +6,8 @@
  * Each is a small context behind the public table; the writer knows none of
  * them by name, so a new kind needs no change elsewhere. Each says how many
  * bytes it has, so a description that disagrees is refused before anything is
- * read. Contexts are read by one thread at a time and released once.
+ * read. Contexts do not change, so any number of threads may read them, and are
+ * released once.
  *
  * Strided memory is gathered: runs where the inner dimensions are dense, else
  * element by element. Nothing is kept of a file but its descriptor, which stays
@@ -54,7 +55,7 @@ static uint64_t host_bytes(void *ctx)
 
 static const struct ckpt_provider_ops host_ops = {
 	.size = sizeof(host_ops), .read = host_read, .borrow = host_borrow,
-	.release = free, .bytes = host_bytes,
+	.release = free, .bytes = host_bytes, .flags = CKPT_PROVIDER_PARALLEL,
 };
 
 int ckpt_provider_host(const void *data, uint64_t bytes,
@@ -173,6 +174,7 @@ static uint64_t strided_bytes(void *ctx)
 static const struct ckpt_provider_ops strided_ops = {
 	.size = sizeof(strided_ops), .read = strided_read,
 	.borrow = strided_borrow, .release = free, .bytes = strided_bytes,
+	.flags = CKPT_PROVIDER_PARALLEL,
 };
 
 /* Take dimensions into the run while memory stays dense. */
@@ -258,7 +260,7 @@ static uint64_t file_bytes(void *ctx)
 
 static const struct ckpt_provider_ops file_ops = {
 	.size = sizeof(file_ops), .read = file_read, .release = free,
-	.bytes = file_bytes,
+	.bytes = file_bytes, .flags = CKPT_PROVIDER_PARALLEL,
 };
 
 int ckpt_provider_file(int fd, uint64_t off, uint64_t bytes,

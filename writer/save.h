@@ -60,6 +60,7 @@ struct ckw_item {
 struct ckw_tensor {
 	uint32_t item, number;          /* number: as described */
 	bool late;                      /* its size is told by its bytes */
+	bool parallel;                  /* of the plan: many may read it */
 	char *name;                     /* name_len bytes and a NUL */
 	size_t name_len;
 	enum ckpt_dtype dtype;
@@ -232,6 +233,8 @@ CKB_MUST int ckw_check_json(const char *text, const char *what,
 bool ckw_copy_text(char **to, const char *from);
 void ckw_tensor_fini(struct ckw_tensor *t);
 bool ckw_serialises(const struct ckpt_provider *p);
+/* CKPT_PROVIDER_PARALLEL */
+bool ckw_parallel(const struct ckpt_provider *p);
 void ckw_item_fini(struct ckw_item *item);
 /* No file lies at a path where another needs a folder. */
 CKB_MUST int ckw_check_folders(const struct ckpt_save *s,

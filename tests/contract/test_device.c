@@ -291,9 +291,10 @@ static void what_cannot_be_is_refused(void **state)
 
 /* ---- devices that fail ---- */
 
-/* A save of two tensors of @mem; what it ended with. */
-static int save_two(struct fix *f, const char *name, struct ckpt_memory *mem,
-		    const uint8_t *data, size_t len, struct ckpt_err *out)
+/* A save of a tensor of each memory; what it ended with. */
+static int save_two(struct fix *f, const char *name, struct ckpt_memory *first,
+		    struct ckpt_memory *second, const uint8_t *data,
+		    size_t len, struct ckpt_err *out)
 {
 	struct ckpt_err err = { 0 };
 	uint32_t item;
@@ -304,7 +305,8 @@ static int save_two(struct fix *f, const char *name, struct ckpt_memory *mem,
 						     CKPT_U8, SHAPE(1, len));
 		struct ckpt_provider p;
 
-		assert_ok(ckpt_provider_device(mem, data, len, NULL, &p, &err));
+		assert_ok(ckpt_provider_device(i ? second : first, data, len,
+					       NULL, &p, &err));
 		assert_ok(ckpt_save_tensor(s, item, &d, &p, &err));
 	}
 	return fix_finish(s, out);
@@ -319,9 +321,9 @@ static void a_device_that_fails_ends_its_save_alone(void **state)
 		const char *says;
 		bool well_after;
 	} faults[] = {
-		{ { .fail_at = 2 }, 0, "copy 2 failed", true },
-		{ { .lost_at = 2 }, ENODEV, "device 'fake' is lost", false },
-		{ { .hang_at = 2 }, ETIMEDOUT,
+		{ { .fail_at = 1 }, 0, "copy 1 failed", true },
+		{ { .lost_at = 1 }, ENODEV, "device 'fake' is lost", false },
+		{ { .hang_at = 1 }, ETIMEDOUT,
 		  "device 'fake' stalled: a copy did not end within 60 ms",
 		  true },
 	};
@@ -335,18 +337,18 @@ static void a_device_that_fails_ends_its_save_alone(void **state)
 		char name[16];
 
 		ckpt_memory_set_deadline(bad, 60 * MS);
-		assert_code(save_two(f, "bad", bad, data, len, &err),
+		assert_code(save_two(f, "bad", good, bad, data, len, &err),
 			    CKPT_EIO);
 		assert_says(err, "tensor 'second'");
 		assert_says(err, faults[i].says);
 		assert_int_equal(err.sys_errno, faults[i].sys_errno);
 		assert_int_equal(fix_files(f, "staging"), 0);
 		snprintf(name, sizeof(name), "good%zu", i);
-		assert_ok(save_two(f, name, good, data, len, &err));
+		assert_ok(save_two(f, name, good, good, data, len, &err));
 		/* the device itself, once it is over */
 		snprintf(name, sizeof(name), "again%zu", i);
 		ckpt_memory_set_deadline(bad, 0);
-		int rc = save_two(f, name, bad, data, len, &err);
+		int rc = save_two(f, name, bad, bad, data, len, &err);
 
 		assert_int_equal(rc == 0, faults[i].well_after);
 		ckpt_memory_unref(bad);
@@ -368,10 +370,10 @@ static void a_device_that_wakes_up_is_used_again(void **state)
 	int rc;
 
 	ckpt_memory_set_deadline(mem, 50 * MS);
-	assert_code(save_two(f, "a", mem, data, len, &err), CKPT_EIO);
-	assert_says(err, "tensor 'first': device 'fake' stalled");
+	assert_code(save_two(f, "a", mem, mem, data, len, &err), CKPT_EIO);
+	assert_says(err, "': device 'fake' stalled"); /* of either tensor */
 	ckpt_memory_set_deadline(mem, 0); /* not waited for: else 60 s */
-	while ((rc = save_two(f, "b", mem, data, len, &err)) != 0) {
+	while ((rc = save_two(f, "b", mem, mem, data, len, &err)) != 0) {
 		assert_says(err, "still holds on to a copy");
 		usleep(10000);
 	}

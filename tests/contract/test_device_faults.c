@@ -24,7 +24,8 @@ static int setup(void **state)
 {
 	struct devices *t = calloc(1, sizeof(*t));
 	struct ckpt_writer_opts o = { .size = sizeof(o),
-				      .staging_bytes = STAGING };
+				      .staging_bytes = STAGING,
+				      .threads = 4 };
 
 	assert_non_null(t);
 	*state = t;

@@ -137,6 +137,10 @@ CKPT_API void ckpt_writer_close(struct ckpt_writer *writer);
  */
 typedef int (*ckpt_sink_fn)(void *sink, const void *data, size_t len);
 
+/* `read` and `borrow` may be called from several threads at once: the writer
+ * does so, from as many as compute, four at most. */
+#define CKPT_PROVIDER_PARALLEL 1u
+
 /**
  * Where the bytes of a tensor or file come from. A table of functions over
  * the entry's bytes: the shard's boxes one after another, each in C order.
@@ -146,8 +150,8 @@ struct ckpt_provider_ops {
 	size_t size;
 	/*
 	 * Put bytes [@off, @off + @len) at @dst. Called from the writer's own
-	 * threads, one at a time per provider, until CKPT_CAPTURED. Returns 0
-	 * or a negative enum ckpt_code with @err filled.
+	 * threads, until CKPT_CAPTURED; one at a time, unless @flags say more.
+	 * Returns 0 or a negative enum ckpt_code with @err filled.
 	 */
 	int (*read)(void *ctx, uint64_t off, void *dst, size_t len,
 		    struct ckpt_err *err);
@@ -176,6 +180,7 @@ struct ckpt_provider_ops {
 	 */
 	int (*serialise)(void *ctx, ckpt_sink_fn write, void *sink,
 			 struct ckpt_err *err);
+	uint32_t flags; /* CKPT_PROVIDER_...; none where @size ends before */
 };
 
 struct ckpt_provider {
