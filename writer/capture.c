@@ -322,9 +322,9 @@ static uint32_t from_memory(struct ckpt_save *s, struct ckw_slab *slab)
 }
 
 /* Chunks of one band, from what must be asked. */
-static int from_band(struct ckw_worker *k, const struct ckw_tensor *t,
-		     const struct ckw_chunk *c, uint32_t count,
-		     uint8_t *data, size_t *at, struct ckpt_err *err)
+static int from_band(const struct ckw_tensor *t, const struct ckw_chunk *c,
+		     uint32_t count, uint8_t *window, uint8_t *data, size_t *at,
+		     struct ckpt_err *err)
 {
 	struct ckpt_box box, parts[CKW_BAND_CHUNKS];
 	uint8_t *dst[CKW_BAND_CHUNKS];
@@ -338,7 +338,7 @@ static int from_band(struct ckw_worker *k, const struct ckw_tensor *t,
 		dst[i] = data + place;
 	}
 	return ckw_read_band(&t->provider, c->src_off, &box, grid.item_bytes,
-			     parts, count, dst, k->window, err);
+			     parts, count, dst, window, err);
 }
 
 static int from_source(struct ckw_worker *k, struct ckpt_save *s,
@@ -351,18 +351,19 @@ static int from_source(struct ckw_worker *k, struct ckpt_save *s,
 	size_t at = 0;
 	int rc = 0;
 
-	if (!k->window)
-		k->window = malloc(CKW_WINDOW_BYTES);
-	if (!k->window)
+	uint8_t *window = ckw_window_take(k->pool);
+
+	if (!window)
 		return ckb_err_nomem(err);
 	for (uint32_t i = 0; rc == 0 && i < slab->count;) {
 		uint32_t n = band ? slab->count : 1;
 
 		while (slab->first + i >= t->first_chunk + t->chunk_count)
 			t++;
-		rc = from_band(k, t, c + i, n, slab->data, &at, &why);
+		rc = from_band(t, c + i, n, window, slab->data, &at, &why);
 		i += n;
 	}
+	ckw_window_give(k->pool, window);
 	if (rc < 0) {
 		rc = ckw_in_tensor(t, &why);
 		*err = why;

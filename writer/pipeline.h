@@ -79,9 +79,12 @@ struct ckw_worker {
 	struct ckc_codec *raw, *codec; /* codec NULL: raw only */
 	uint8_t *head;                /* CKC_HEAD_BYTES, aligned */
 	uint8_t *cell;                /* CKB_CELL_BYTES, with a codec */
-	uint8_t *window;              /* CKW_WINDOW_BYTES, when first needed */
 };
 
+/* CKW_WINDOW_BYTES for who reads a source; NULL: no memory. There are as many
+ * as ever read at once, kept until the pool is freed. */
+uint8_t *ckw_window_take(struct ckw_pool *pool);
+void ckw_window_give(struct ckw_pool *pool, uint8_t *window);
 CKB_MUST int ckw_pool_new(struct ckpt_writer *w, struct ckpt_err *err);
 void ckw_pool_free(struct ckw_pool *pool);
 /* Put @p's save to work; its chunks are stored when its turn comes. */

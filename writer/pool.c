@@ -43,6 +43,8 @@ struct ckw_pool {
 	uint32_t computing, writing, idle;
 	uint32_t reading;        /* sources that many may read */
 	uint64_t write_bytes;
+	uint8_t *windows;        /* free ones, each with the next's address in
+				    front */
 	bool no_room;            /* the ring had none when last asked */
 	bool stop;
 };
@@ -574,6 +576,25 @@ void ckw_pool_want(struct ckpt_save *s, bool yes)
 
 /* ---- the pool itself ---- */
 
+uint8_t *ckw_window_take(struct ckw_pool *pool)
+{
+	pthread_mutex_lock(&pool->writer->lock);
+	uint8_t *window = pool->windows;
+
+	if (window)
+		memcpy(&pool->windows, window, sizeof(pool->windows));
+	pthread_mutex_unlock(&pool->writer->lock);
+	return window ? window : malloc(CKW_WINDOW_BYTES);
+}
+
+void ckw_window_give(struct ckw_pool *pool, uint8_t *window)
+{
+	pthread_mutex_lock(&pool->writer->lock);
+	memcpy(window, &pool->windows, sizeof(pool->windows));
+	pool->windows = window;
+	pthread_mutex_unlock(&pool->writer->lock);
+}
+
 static int start_worker(struct ckw_pool *pool, struct ckw_worker *k,
 			struct ckpt_err *err)
 {
@@ -600,7 +621,6 @@ static void worker_fini(struct ckw_worker *k)
 	ckc_codec_free(k->codec);
 	free(k->head);
 	free(k->cell);
-	free(k->window);
 }
 
 int ckw_pool_new(struct ckpt_writer *w, struct ckpt_err *err)
@@ -652,6 +672,8 @@ void ckw_pool_free(struct ckw_pool *pool)
 		pthread_join(pool->workers[i].thread, NULL);
 		worker_fini(&pool->workers[i]);
 	}
+	while (pool->windows)
+		free(ckw_window_take(pool));
 	ckw_ring_fini(&pool->ring);
 	pthread_cond_destroy(&pool->work);
 	free(pool->workers);
