@@ -58,7 +58,6 @@ static inline enum ckw_kind ckw_kind(const struct ckw_tensor *t)
 
 /* Where a save in the pool stands. Guard: the writer's lock. */
 struct ckw_progress {
-	struct ckw_progress *next;    /* in the order of start */
 	struct ckpt_save *save;
 	struct ckw_cursor {           /* of each kind, over all tensors */
 		size_t tensor, chunk;
@@ -107,8 +106,9 @@ void ckw_pool_fail(struct ckpt_writer *w, struct ckw_progress *p,
 bool ckw_pool_failed(struct ckpt_save *s);
 /* A caller waits for the capture: it comes first. */
 void ckw_pool_want(struct ckpt_save *s, bool yes);
-/* The thread writes, and takes no processor. Returns: is the disk behind? */
+/* The thread writes, and takes no processor. */
 void ckw_pool_writing(struct ckw_worker *k, bool yes);
+/* Do so many writes wait that the disk is what all wait for? */
 bool ckw_pool_disk_behind(struct ckw_worker *k);
 
 /* ---- capture.c: chunks out of the caller's hands ---- */

@@ -37,7 +37,6 @@ struct ckw_pool {
 	struct ckpt_writer *writer;
 	struct ckw_ring ring;
 	pthread_cond_t work;
-	struct ckw_progress *saves;
 	struct ckw_worker *workers;
 	uint32_t worker_count, threads;
 	uint32_t computing, writing, idle;
@@ -71,18 +70,39 @@ static bool is_busy(const struct ckw_pool *pool)
 	return pool->computing + more >= pool->threads;
 }
 
+/* The lock is held. */
+static bool failed(struct ckw_progress *p)
+{
+	if (p->err.code == 0)
+		(void)ckw_aborted(p->save, &p->err);
+	return p->err.code != 0;
+}
+
+/* Has all of the save room, or will it never need any? */
+static bool is_cut(struct ckpt_save *s)
+{
+	struct ckw_progress *p = s->run;
+
+	if (!p)
+		return s->has_run;
+	return failed(p) ||
+	       (p->uncut == 0 && s->ready == s->tensor_count);
+}
+
 /* The lock is held. One more thread to work, if there is something to do for
  * one: a wake that finds nothing costs as much as hashing 4 KiB. */
 static void call_one(struct ckw_pool *pool)
 {
-	const struct ckpt_save *front = pool->writer->first;
-	bool work = front && front->run && front->run->queue;
+	struct ckpt_save *s = pool->writer->first;
+	bool work = s && s->run && s->run->queue;
 
 	if (pool->idle == 0 || is_busy(pool))
 		return;
-	for (const struct ckw_progress *p = pool->saves;
-	     p && !work && !pool->no_room; p = p->next)
-		work = p->uncut > 0;
+	for (; s && !work && !pool->no_room; s = s->next) {
+		work = s->run && s->run->uncut > 0;
+		if (!is_cut(s))
+			break;
+	}
 	if (work)
 		pthread_cond_signal(&pool->work);
 }
@@ -183,17 +203,6 @@ static bool cut_slabs(struct ckw_pool *pool, struct ckw_progress *p,
 	return true;
 }
 
-/* Has all of the save room, or will it never need any? */
-static bool is_cut(const struct ckpt_save *s)
-{
-	const struct ckw_progress *p = s->run;
-
-	if (!p)
-		return s->has_run;
-	return p->err.code != 0 ||
-	       (p->uncut == 0 && s->ready == s->tensor_count);
-}
-
 /* The ring frees in the order it gave, and slabs of a later save stay in it
  * until the earlier is over: it takes none before that has all it needs. */
 static bool find_capture(struct ckw_pool *pool, struct job *out)
@@ -202,7 +211,7 @@ static bool find_capture(struct ckw_pool *pool, struct job *out)
 		struct ckw_progress *p = s->run;
 
 		for (int kind = 0; p && kind < CKW_KINDS; kind++)
-			if (p->err.code == 0 && cut_slabs(pool, p, kind, out))
+			if (!failed(p) && cut_slabs(pool, p, kind, out))
 				return true;
 		if (!is_cut(s))
 			return false;
@@ -259,8 +268,10 @@ static bool find_store(struct ckw_pool *pool, struct job *out)
 
 static bool caller_waits(const struct ckw_pool *pool)
 {
-	for (const struct ckw_progress *p = pool->saves; p; p = p->next)
-		if (p->save->wanted > 0 && p->uncaptured > 0)
+	const struct ckpt_save *s = pool->writer->first;
+
+	for (; s; s = s->next)
+		if (s->run && s->wanted > 0 && s->run->uncaptured > 0)
 			return true;
 	return false;
 }
@@ -303,7 +314,7 @@ static void after_capture(struct ckw_pool *pool, const struct job *j)
 		struct ckw_slab *slab = j->slabs[i];
 
 		j->save->uncaptured -= slab->count;
-		if (j->save->err.code != 0 || slab->done == slab->count) {
+		if (failed(j->save) || slab->done == slab->count) {
 			/* failed, or unchanged: nothing of it is left to do */
 			j->save->unstored -= slab->count;
 			give(pool, slab);
@@ -461,12 +472,7 @@ bool ckw_pool_disk_behind(struct ckw_worker *k)
 
 void ckw_pool_add(struct ckpt_writer *w, struct ckw_progress *p)
 {
-	struct ckw_progress **end = &w->pool->saves;
-
 	pthread_mutex_lock(&w->lock);
-	while (*end)
-		end = &(*end)->next;
-	*end = p;
 	p->save->run = p;
 	p->save->has_run = true;
 	ckw_pool_wake(w);
@@ -508,14 +514,6 @@ bool ckw_pool_failed(struct ckpt_save *s)
 	return yes;
 }
 
-/* The lock is held. */
-static bool failed(struct ckw_progress *p)
-{
-	if (p->err.code == 0)
-		(void)ckw_aborted(p->save, &p->err);
-	return p->err.code != 0;
-}
-
 bool ckw_pool_captured(struct ckpt_writer *w, struct ckw_progress *p)
 {
 	pthread_mutex_lock(&w->lock);
@@ -541,12 +539,8 @@ bool ckw_pool_stored(struct ckpt_writer *w, struct ckw_progress *p)
 void ckw_pool_remove(struct ckpt_writer *w, struct ckw_progress *p)
 {
 	struct ckw_pool *pool = w->pool;
-	struct ckw_progress **at = &pool->saves;
 
 	pthread_mutex_lock(&w->lock);
-	while (*at != p)
-		at = &(*at)->next;
-	*at = p->next;
 	while (p->queue) { /* of a failed one */
 		struct ckw_slab *slab = p->queue;
 

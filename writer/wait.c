@@ -254,7 +254,7 @@ void ckpt_save_abort(struct ckpt_save *s)
 
 	pthread_mutex_unlock(&s->lock);
 	pthread_mutex_lock(&w->lock);
-	pthread_cond_broadcast(&w->turn_changed);
+	ckw_pool_wake(w);
 	pthread_mutex_unlock(&w->lock);
 	pthread_mutex_lock(&s->lock);
 	while (s->state < CKW_DONE && !own)

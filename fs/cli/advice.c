@@ -7,7 +7,7 @@
  * nodes, and a save that stops the training for C:
  *
  *	Young (1974)	sqrt(2 C M)
- *	Daly (2006)	sqrt(2 C M) (1 + sqrt(x) / 3 + x / 8) - C, x = C / 2M;
+ *	Daly (2006)	sqrt(2 C M) (1 + sqrt(x) / 3 + x / 9) - C, x = C / 2M;
  *			M where C >= 2M
  *
  * Young's is the first term, good while C is far below M. What is lost follows

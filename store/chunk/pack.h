@@ -49,8 +49,8 @@ struct ckc_put {
 /* Write @count records, one after another. Any thread, many at once. @head:
  * CKC_HEAD_BYTES of the caller's, aligned to CKB_PAYLOAD_ALIGN; those that are
  * large and aligned likewise are then written from where they lie, in one call,
- * behind the others. NULL: all is copied. After a failure the pack is poisoned
- * (S5): every later call fails the same way. */
+ * behind the others. NULL: all is copied. After any failure the pack is
+ * poisoned (S5): every later call, and the seal, fails the same way. */
 #define CKC_PUT_MAX 8u
 #define CKC_HEAD_BYTES (128u << 10)
 CKB_MUST int ckc_pack_put(struct ckc_pack_writer *w, enum ckf_record_kind kind,

@@ -30,6 +30,7 @@
 #include "base/hash.h"
 
 #define GATHER_BYTES (1u << 20)
+#define ASIDE_MAX 8u /* buffers of so many bytes, beside staging (S9) */
 #define GROW_BYTES (256ull << 20) /* reserved on disk at a time */
 
 struct ckc_pack_writer {
@@ -46,7 +47,8 @@ struct ckc_pack_writer {
 	pthread_mutex_t lock;    /* guards all below */
 	uint8_t *buffer;         /* GATHER_BYTES, aligned */
 	uint8_t *spare;          /* others, each with the next's address in
-				    front; as many as ever wrote at once */
+				    front */
+	uint32_t aside;          /* being written, beside the buffer */
 	uint64_t held, end, reserved;
 	struct ckf_trailer_entry *entries;
 	size_t entry_count, entry_cap;
@@ -56,12 +58,12 @@ struct ckc_pack_writer {
 /* The lock is held. Kept in its own words and with its errno: of threads that
  * write at once, one that comes later may be the first to be asked. */
 static int poison(struct ckc_pack_writer *w, int rc,
-		  const struct ckpt_err *err)
+		  const struct ckpt_err *why, struct ckpt_err *err)
 {
-	if (rc < 0 && w->poison.code == 0 && err)
-		w->poison = *err;
-	else if (rc < 0 && w->poison.code == 0)
-		ckb_err(&w->poison, rc, "pack '%s' failed", w->path);
+	if (w->poison.code == 0)
+		w->poison = *why;
+	if (err)
+		*err = *why;
 	return rc;
 }
 
@@ -111,16 +113,25 @@ static void give_spare(struct ckc_pack_writer *w, uint8_t *buffer)
 		return;
 	memcpy(buffer, &w->spare, sizeof(w->spare));
 	w->spare = buffer;
+	w->aside--;
+}
+
+static void drop_spares(struct ckc_pack_writer *w)
+{
+	for (uint8_t *spare; (spare = take_spare(w)) != NULL;)
+		free(spare);
 }
 
 /* The lock is held. The buffer becomes the caller's, its whole blocks with it,
- * and a spare takes its place with the rest. NULL: there is no memory. */
+ * and a spare takes its place with the rest. NULL: there is no more memory. */
 static uint8_t *swap_buffer(struct ckc_pack_writer *w, size_t *out_whole)
 {
 	size_t len = (size_t)(w->end - w->held);
 	size_t whole = (size_t)(len / w->align * w->align);
 	uint8_t *full = w->buffer;
 
+	if (w->aside == ASIDE_MAX)
+		return NULL;
 	uint8_t *spare = take_spare(w);
 
 	if (!spare)
@@ -129,6 +140,7 @@ static uint8_t *swap_buffer(struct ckc_pack_writer *w, size_t *out_whole)
 		return NULL;
 	memcpy(spare, full + whole, len - whole);
 	w->buffer = spare;
+	w->aside++;
 	w->held += whole;
 	*out_whole = whole;
 	return full;
@@ -138,19 +150,15 @@ static uint8_t *swap_buffer(struct ckc_pack_writer *w, size_t *out_whole)
 static int flush(struct ckc_pack_writer *w, struct ckpt_err *err)
 {
 	size_t n = (size_t)((w->end - w->held) / w->align * w->align);
-	struct ckpt_err mine = { 0 };
 
 	if (n == 0)
 		return 0;
 	reserve_disk(w);
 	int rc = ckb_pwrite_full(w->sys, w->fd, w->buffer, n, w->held, w->path,
-				 &mine);
+				 err);
 
-	if (rc < 0) {
-		if (err)
-			*err = mine;
-		return poison(w, rc, &mine);
-	}
+	if (rc < 0)
+		return rc;
 	write_out(w, w->held, n);
 	w->held += n;
 	memmove(w->buffer, w->buffer + n, (size_t)(w->end - w->held));
@@ -160,7 +168,6 @@ static int flush(struct ckc_pack_writer *w, struct ckpt_err *err)
 /* The same, but others go on meanwhile: the lock is given up. */
 static int flush_aside(struct ckc_pack_writer *w, struct ckpt_err *err)
 {
-	struct ckpt_err mine = { 0 };
 	uint64_t off = w->held;
 	size_t n = 0;
 
@@ -170,16 +177,13 @@ static int flush_aside(struct ckc_pack_writer *w, struct ckpt_err *err)
 	if (!full)
 		return flush(w, err);
 	pthread_mutex_unlock(&w->lock);
-	int rc = n == 0 ? 0 : ckb_pwrite_full(w->sys, w->fd, full, n, off,
-					      w->path, &mine);
+	int rc = ckb_pwrite_full(w->sys, w->fd, full, n, off, w->path, err);
 
 	if (rc == 0)
 		write_out(w, off, n);
 	pthread_mutex_lock(&w->lock);
 	give_spare(w, full);
-	if (rc < 0 && err)
-		*err = mine;
-	return poison(w, rc, &mine);
+	return rc < 0 ? rc : poisoned(w, err);
 }
 
 /* The lock is held. Append @len bytes (NULL: zeros) behind what is there. */
@@ -284,8 +288,7 @@ void ckc_pack_writer_close(struct ckc_pack_writer *w)
 	pthread_mutex_destroy(&w->lock);
 	free(w->path);
 	free(w->buffer);
-	for (uint8_t *spare; (spare = take_spare(w)) != NULL;)
-		free(spare);
+	drop_spares(w);
 	free(w->entries);
 	free(w->cells);
 	free(w->coded);
@@ -378,7 +381,7 @@ static int put_head(struct ckc_pack_writer *w, struct ckf_record *r,
 	if (at->head_len > sizeof(small)) {
 		head = large = malloc(at->head_len);
 		if (!large)
-			return poison(w, ckb_err_nomem(err), err);
+			return ckb_err_nomem(err);
 	}
 	ckf_record_encode(r, head);
 	int rc = gather(w, NULL, (size_t)(at->off - w->end), err);
@@ -454,13 +457,11 @@ static int batch_begin(struct ckc_pack_writer *w, uint8_t *head,
 	return rc;
 }
 
-/* The lock is held: places for all that are large. Nothing has happened if it
- * fails. */
+/* The lock is held: places for all that are large. */
 static int batch_places(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 			struct ckc_put *puts, uint32_t count,
 			struct ckpt_err *err)
 {
-	size_t entries = w->entry_count;
 	uint64_t end = w->end;
 	int rc = 0;
 
@@ -474,8 +475,6 @@ static int batch_places(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 			w->end = at->off + at->head_len + at->stored_len;
 	}
 	w->end = end;
-	if (rc < 0)
-		w->entry_count = entries;
 	return rc;
 }
 
@@ -501,7 +500,6 @@ static int put_large(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 		     struct ckc_put *puts, uint32_t count, uint8_t *head,
 		     struct ckpt_err *err)
 {
-	struct ckpt_err mine = { 0 };
 	struct batch b;
 	int rc = batch_places(w, kind, puts, count, err);
 
@@ -514,14 +512,12 @@ static int put_large(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 
 	pthread_mutex_unlock(&w->lock);
 	rc = ckb_pwritev_full(w->sys, w->fd, b.iov, b.count, b.from, w->path,
-			      &mine);
+			      err);
 	if (rc == 0)
 		write_out(w, b.from, bytes);
 	pthread_mutex_lock(&w->lock);
 	give_spare(w, b.full);
-	if (rc < 0 && err)
-		*err = mine;
-	return poison(w, rc, &mine);
+	return rc;
 }
 
 /* The lock is held, and given up while a full buffer is written: not in the
@@ -534,11 +530,8 @@ static int put_small(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 	int rc = 0;
 
 	while (rc == 0 && most < GATHER_BYTES / 2 &&
-	       w->end - w->held + most > GATHER_BYTES) {
+	       w->end - w->held + most > GATHER_BYTES)
 		rc = flush_aside(w, err);
-		if (rc == 0)
-			rc = poisoned(w, err);
-	}
 	if (rc == 0)
 		rc = take_place(w, kind, put->record, &put->place, err);
 
@@ -551,21 +544,24 @@ int ckc_pack_put(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 		 struct ckc_put *puts, uint32_t count, uint8_t *head,
 		 struct ckpt_err *err)
 {
+	struct ckpt_err mine = { 0 };
 	uint32_t large = 0;
 
 	CKB_REQUIRE(count > 0 && count <= CKC_PUT_MAX);
 	pthread_mutex_lock(&w->lock);
-	int rc = poisoned(w, err);
+	int rc = poisoned(w, &mine);
 
 	for (uint32_t i = 0; rc == 0 && i < count; i++) {
 		puts[i].record->kind = (uint16_t)kind;
 		if (head && is_large(w, &puts[i]))
 			large++;
 		else
-			rc = put_small(w, kind, &puts[i], err);
+			rc = put_small(w, kind, &puts[i], &mine);
 	}
 	if (rc == 0 && large > 0)
-		rc = put_large(w, kind, puts, count, head, err);
+		rc = put_large(w, kind, puts, count, head, &mine);
+	if (rc < 0) /* some may have a place and not be there */
+		rc = poison(w, rc, &mine, err);
 	pthread_mutex_unlock(&w->lock);
 	return rc;
 }
@@ -677,8 +673,8 @@ int ckc_pack_seal(struct ckc_pack_writer *w, struct ckpt_err *err)
 
 	if (rc < 0)
 		return rc;
+	drop_spares(w);
 	rc = write_trailer(w, &mine);
-
 	if (rc == 0) {
 		int s = w->sys->fsync(w->sys, w->fd);
 
@@ -686,11 +682,8 @@ int ckc_pack_seal(struct ckc_pack_writer *w, struct ckpt_err *err)
 			rc = ckb_err_sys(&mine, -s, "cannot sync pack '%s'",
 					 w->path);
 	}
-	if (rc < 0) {
-		if (err)
-			*err = mine;
-		return poison(w, rc, &mine);
-	}
+	if (rc < 0)
+		return poison(w, rc, &mine, err);
 	/* sealed: any later append is a bug of ours */
 	ckb_err(&w->poison, CKPT_ESTATE, "pack '%s' is sealed", w->path);
 	return 0;

@@ -35,6 +35,10 @@ static enum ckpt_stored stored_as(const struct ckf_chunk_entry *e)
 		return CKPT_STORED_NEWER;
 	if (e->stored_len == 0)
 		return CKPT_STORED_CONSTANT;
+	_Static_assert((int)CKPT_STORED_RAW == CKF_CODEC_RAW &&
+		       (int)CKPT_STORED_ZSTD == CKF_CODEC_ZSTD &&
+		       (int)CKPT_STORED_PLANES == CKF_CODEC_PLANES,
+		       "kinds are told by codecs");
 	return (enum ckpt_stored)e->codec;
 }
 

@@ -356,7 +356,6 @@ CKPT_API CKPT_MUST int ckpt_tag_get(struct ckpt_store *store, const char *tag,
 
 /* ---- what a store holds ---- */
 
-/** Of one dtype. */
 /** How the bytes of a chunk lie in its pack. */
 enum ckpt_stored {
 	CKPT_STORED_RAW,
@@ -368,11 +367,13 @@ enum ckpt_stored {
 	CKPT_STORED_END,
 };
 
+/** Of one of these. */
 struct ckpt_usage_codec {
 	uint64_t chunk_count;   /* as in ckpt_usage */
 	uint64_t unique_bytes, stored_bytes;
 };
 
+/** Of one dtype. */
 struct ckpt_usage_dtype {
 	uint64_t tensor_count;
 	uint64_t bytes;         /* raw, over all checkpoints */

@@ -171,8 +171,9 @@ struct ckpt_provider_ops {
 	 * Optional: make the bytes, in order, and hand them to @write with
 	 * @sink; how many there are need not be known before. Called once,
 	 * from the save's own thread, beside the capture of all that can be
-	 * read: nothing waits for it but CKPT_CAPTURED. Those of one save are
-	 * called one after another. Returns as read does.
+	 * read; CKPT_CAPTURED waits for it, and the capture of later saves, so
+	 * it must not wait for theirs. Those of one save are called one after
+	 * another. Returns as read does.
 	 *
 	 * Memory: all that it hands over, beside staging, until CKPT_CAPTURED;
 	 * it is refused (CKPT_ELIMIT) past 64 GiB a save, of entries whose
