@@ -5,8 +5,8 @@
  *
  * A range is read part by part; one that lies in a single part is lent if that
  * part lends it. Where a part serialises, the whole does: the others are read
- * in pieces and handed over in their turn. Threads: one at a time, as every
- * provider; no locks.
+ * in pieces and handed over in their turn. Threads: any number may read where
+ * every part allows it, else one; no locks.
  */
 #include <string.h>
 
@@ -131,6 +131,12 @@ static const struct ckpt_provider_ops composite_ops = {
 	.bytes = composite_bytes,
 };
 
+static const struct ckpt_provider_ops parallel_ops = {
+	.size = sizeof(parallel_ops), .read = composite_read,
+	.borrow = composite_borrow, .release = composite_release,
+	.bytes = composite_bytes, .flags = CKPT_PROVIDER_PARALLEL,
+};
+
 static const struct ckpt_provider_ops made_ops = {
 	.size = sizeof(made_ops), .release = composite_release,
 	.serialise = composite_serialise,
@@ -145,7 +151,7 @@ int ckw_lent(const struct ckpt_provider *p, ckw_range_fn fn, void *ctx,
 	/* what serialises is released before CAPTURED */
 	if (ckw_serialises(p))
 		return 0;
-	if (ops == &composite_ops) {
+	if (ops == &composite_ops || ops == &parallel_ops) {
 		const struct composite *c = p->ctx;
 
 		for (uint32_t i = 0; rc == 0 && i < c->count; i++)
@@ -196,7 +202,7 @@ int ckpt_provider_composite(struct ckpt_provider *parts, uint32_t count,
 	struct composite *c = calloc(1, sizeof(*c) +
 					((size_t)count + 1) *
 						sizeof(c->parts[0]));
-	bool serialises = false;
+	bool serialises = false, parallel = true;
 	int rc = 0;
 
 	*out = (struct ckpt_provider){ NULL, NULL };
@@ -208,14 +214,17 @@ int ckpt_provider_composite(struct ckpt_provider *parts, uint32_t count,
 		c->parts[c->count].provider = parts[c->count];
 		parts[c->count] = *out;
 	}
-	for (uint32_t i = 0; rc == 0 && i < count; i++)
+	for (uint32_t i = 0; rc == 0 && i < count; i++) {
+		parallel = parallel && ckw_parallel(&c->parts[i].provider);
 		rc = add_part(c, &c->parts[i], &serialises, err);
+	}
 	if (rc < 0) {
 		composite_release(c);
 		return rc;
 	}
-	*out = (struct ckpt_provider){ serialises ? &made_ops : &composite_ops,
-				       c };
+	out->ops = serialises ? &made_ops
+		 : parallel ? &parallel_ops : &composite_ops;
+	out->ctx = c;
 	return 0;
 }
 

@@ -18,10 +18,17 @@ struct reader {
 	const uint8_t *data;
 };
 
+/* What a provider has of it. */
+struct piece {
+	struct reader *r;
+	uint64_t first, bytes;
+};
+
 static int reader_read(void *ctx, uint64_t off, void *dst, size_t len,
 		       struct ckpt_err *err)
 {
-	struct reader *r = ctx;
+	const struct piece *piece = ctx;
+	struct reader *r = piece->r;
 	struct timespec until;
 
 	(void)err;
@@ -36,7 +43,7 @@ static int reader_read(void *ctx, uint64_t off, void *dst, size_t len,
 		;
 	pthread_mutex_unlock(&r->lock);
 	usleep(500); /* for one more to come */
-	memcpy(dst, r->data + off, len);
+	memcpy(dst, r->data + piece->first + off, len);
 	pthread_mutex_lock(&r->lock);
 	r->inside--;
 	pthread_mutex_unlock(&r->lock);
@@ -45,8 +52,7 @@ static int reader_read(void *ctx, uint64_t off, void *dst, size_t len,
 
 static uint64_t reader_bytes(void *ctx)
 {
-	(void)ctx;
-	return BYTES;
+	return ((const struct piece *)ctx)->bytes;
 }
 
 /* A writer of @threads threads; *@out_save is begun. */
@@ -116,9 +122,51 @@ static void so_many_threads_read_as_may(void **state)
 			.flags = cases[i].flags,
 		};
 		struct reader r = READER(cases[i].want, data);
-		struct ckpt_provider p = { &ops, &r };
+		struct piece all = { &r, 0, BYTES };
+		struct ckpt_provider p = { &ops, &all };
 
 		check(*state, cases[i].name, cases[i].threads, &p, &r);
+	}
+	free(data);
+}
+
+/* Of three parts, the last of them host memory. */
+static void a_composite_is_read_as_all_its_parts_may(void **state)
+{
+	static const struct {
+		const char *name;
+		uint32_t flags[2];
+		int want;
+	} cases[] = {
+		{ "both", { CKPT_PROVIDER_PARALLEL, CKPT_PROVIDER_PARALLEL },
+		  4 },
+		{ "the first", { CKPT_PROVIDER_PARALLEL, 0 }, 1 },
+		{ "the second", { 0, CKPT_PROVIDER_PARALLEL }, 1 },
+	};
+	static const uint64_t cut[] = { 0, 3000001, 6000001 };
+	uint8_t *data = fix_bytes(BYTES, 1);
+
+	for (size_t i = 0; i < CKB_ARRAY_LEN(cases); i++) {
+		struct reader r = READER(cases[i].want, data);
+		struct ckpt_provider_ops ops[2];
+		struct piece pieces[2];
+		struct ckpt_provider parts[3], p;
+		struct ckpt_err err = { 0 };
+
+		for (int k = 0; k < 2; k++) {
+			pieces[k] = (struct piece){ &r, cut[k],
+						    cut[k + 1] - cut[k] };
+			ops[k] = (struct ckpt_provider_ops){
+				.size = sizeof(ops[k]), .read = reader_read,
+				.bytes = reader_bytes,
+				.flags = cases[i].flags[k] };
+			parts[k] = (struct ckpt_provider){ &ops[k],
+							   &pieces[k] };
+		}
+		assert_ok(ckpt_provider_host(data + cut[2], BYTES - cut[2],
+					     &parts[2], &err));
+		assert_ok(ckpt_provider_composite(parts, 3, &p, &err));
+		check(*state, cases[i].name, 8, &p, &r);
 	}
 	free(data);
 }
@@ -143,7 +191,8 @@ static void one_failure_ends_all_reads(void **state)
 	struct fix *f = *state;
 	uint8_t *data = fix_bytes(BYTES, 1);
 	struct reader r = READER(2, data);
-	struct ckpt_provider p = { &ops, &r };
+	struct piece all = { &r, 0, BYTES };
+	struct ckpt_provider p = { &ops, &all };
 	struct ckpt_tensor_desc d = fix_desc("x", CKPT_U8,
 					     SHAPE(2, ROWS, COLUMNS));
 	struct ckpt_save *s;
@@ -168,6 +217,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(so_many_threads_read_as_may),
+		TEST(a_composite_is_read_as_all_its_parts_may),
 		TEST(one_failure_ends_all_reads),
 	};
 

@@ -272,8 +272,10 @@ ckpt_provider_callback(int (*serialise)(void *ctx, ckpt_sink_fn write,
 /**
  * The bytes of @count @parts, one after another: parts that are fused, or a
  * shard that lies in several pieces of memory. Bytes that lie in one piece of
- * host memory are copied from there, as with ckpt_provider_host(). If one of
- * them serialises, all are handed over as one that does, and cost its memory.
+ * host memory are copied from there, as with ckpt_provider_host(). Several
+ * threads read it at once if every part allows that (CKPT_PROVIDER_PARALLEL).
+ * If one of them serialises, all are handed over as one that does, and cost its
+ * memory.
  *
  * Ownership:   @parts pass to it, also on failure: they are empty then.
  * Returns:     0; CKPT_EINVAL, a part that does not say how many bytes it has,
