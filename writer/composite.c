@@ -142,8 +142,8 @@ static const struct ckpt_provider_ops made_ops = {
 	.serialise = composite_serialise,
 };
 
-int ckw_lent(const struct ckpt_provider *p, ckw_range_fn fn, void *ctx,
-	     struct ckpt_err *err)
+int ckw_lent(const struct ckpt_provider *p, uint64_t bytes, ckw_range_fn fn,
+	     void *ctx, struct ckpt_err *err)
 {
 	const struct ckpt_provider_ops *ops = p->ops;
 	int rc = 0;
@@ -155,15 +155,13 @@ int ckw_lent(const struct ckpt_provider *p, ckw_range_fn fn, void *ctx,
 		const struct composite *c = p->ctx;
 
 		for (uint32_t i = 0; rc == 0 && i < c->count; i++)
-			rc = ckw_lent(&c->parts[i].provider, fn, ctx, err);
+			rc = ckw_lent(&c->parts[i].provider,
+				      c->parts[i].bytes, fn, ctx, err);
 		return rc;
 	}
-	if (!ops || ops->size < offsetof(struct ckpt_provider_ops, serialise) ||
-	    !ops->borrow || !ops->bytes)
+	if (!ops || !ops->borrow || bytes == 0)
 		return 0;
-	uint64_t bytes = ops->bytes(p->ctx);
-	const void *data = bytes > 0
-		? ops->borrow(p->ctx, 0, (size_t)bytes) : NULL;
+	const void *data = ops->borrow(p->ctx, 0, (size_t)bytes);
 
 	return data ? fn(ctx, data, bytes, err) : 0;
 }

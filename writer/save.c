@@ -262,16 +262,21 @@ static int prove_coverage(const struct ckw_tensor *t, struct ckpt_err *err)
 						 t->name_len)) : 0;
 }
 
-/* The lock is held, so an abort comes before or after, never between. */
+/* The lock is held, so an abort comes before or after, never between: when one
+ * has returned, nothing is write-protected. */
 static int launch(struct ckpt_save *s, struct ckpt_err *err)
 {
 	if (s->state != CKW_DESCRIBING)
 		return ckb_err(err, CKPT_ECANCELED, "saving '%s' was aborted",
 			       s->name);
+	int rc = ckw_guard(s, err);
+
+	if (rc < 0)
+		return rc;
 	s->started = true;
 	s->state = CKW_RUNNING;
 	ckw_queue(s);
-	int rc = ckw_thread(&s->thread, "ckpt-capture", ckw_run, s);
+	rc = ckw_thread(&s->thread, "ckpt-capture", ckw_run, s);
 
 	if (rc == 0) {
 		s->threaded = true;
@@ -297,16 +302,15 @@ int ckpt_save_start(struct ckpt_save *s, struct ckpt_err *err)
 		rc = ckw_check_folders(s, err);
 	for (size_t i = 0; rc == 0 && i < s->tensor_count; i++)
 		rc = prove_coverage(&s->tensors[i], err);
+	if (rc == 0)
+		rc = ckw_find_lent(s, err);
 	if (rc < 0)
 		return rc;
-	rc = ckw_guard(s, err);
-	if (rc == 0) {
-		pthread_mutex_lock(&s->lock);
-		rc = launch(s, err);
-		pthread_mutex_unlock(&s->lock);
-	}
+	pthread_mutex_lock(&s->lock);
+	rc = launch(s, err);
 	if (rc < 0)
 		ckw_unguard(s);
+	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
 
@@ -371,6 +375,7 @@ void ckpt_save_free(struct ckpt_save *s)
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->pack_lock);
 	pthread_mutex_destroy(&s->publish_lock);
+	free(s->lent);
 	free(s->guarded);
 	free(s->plan);
 	free(s->parts);

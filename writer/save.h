@@ -41,7 +41,7 @@ struct ckpt_writer {
 	struct ckw_rate copying, storing; /* of saves so far; guard: lock */
 	uint64_t turn_ns;                 /* when `first` came to be it; guard:
 					     lock */
-	pthread_mutex_t guard_lock;       /* held alone */
+	pthread_mutex_t guard_lock;       /* taken inside a save's lock */
 	struct ckw_guard *guards;         /* pages that are write-protected;
 					     guard: guard_lock */
 	struct ckpt_err failed;           /* last of those that nobody was
@@ -132,7 +132,11 @@ struct ckpt_save {
 	pthread_mutex_t pack_lock, publish_lock;
 	uint8_t (*packs)[CKPT_UUID_BYTES]; /* named by entries */
 	size_t pack_count, pack_cap;
-	struct ckw_span *guarded;       /* pages; guard: writer's guard_lock */
+	struct ckw_span *lent;          /* pages, by address, to be guarded;
+					   start's own */
+	size_t lent_count, lent_cap;
+	struct ckw_span *guarded;       /* likewise, and they are; guard:
+					   writer's guard_lock */
 	size_t guarded_count, guarded_cap;
 	struct ckw_progress *run;       /* while it is in the pool; guard:
 					   writer's lock */
@@ -203,16 +207,21 @@ bool ckw_is_own_thread(const struct ckpt_save *s);
 CKB_MUST bool ckw_may_commit(struct ckpt_save *s, struct ckpt_err *err);
 
 /* ---- guard.c: CKPT_WRITER_PROTECT ---- */
-/* Write-protect what is borrowed. After a failure: ckw_unguard(). */
+/* Find what is borrowed: providers are asked, so no lock is held. */
+CKB_MUST int ckw_find_lent(struct ckpt_save *s, struct ckpt_err *err);
+/* Write-protect it. After a failure: ckw_unguard(). */
 CKB_MUST int ckw_guard(struct ckpt_save *s, struct ckpt_err *err);
 void ckw_unguard(struct ckpt_save *s);
+/* What could not be made writable yet is tried a last time. */
+void ckw_guard_fini(struct ckpt_writer *w);
 
 /* ---- composite.c ---- */
 typedef int (*ckw_range_fn)(void *ctx, const void *data, uint64_t bytes,
 			    struct ckpt_err *err);
-/* Host memory that @p lends: @fn is called with each range, until it fails. */
-CKB_MUST int ckw_lent(const struct ckpt_provider *p, ckw_range_fn fn,
-		      void *ctx, struct ckpt_err *err);
+/* Host memory that @p lends of its @bytes: @fn is called with each range, until
+ * it fails. */
+CKB_MUST int ckw_lent(const struct ckpt_provider *p, uint64_t bytes,
+		      ckw_range_fn fn, void *ctx, struct ckpt_err *err);
 
 /* ---- expect.c: how long captures take ---- */
 uint64_t ckw_now_ns(void);

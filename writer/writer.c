@@ -193,6 +193,7 @@ void ckpt_writer_close(struct ckpt_writer *w)
 		return;
 	}
 	ckw_pool_free(w->pool);
+	ckw_guard_fini(w);
 	ckw_past_unref(w->past);
 	pthread_mutex_destroy(&w->lock);
 	pthread_mutex_destroy(&w->guard_lock);

@@ -84,10 +84,14 @@ enum ckpt_ionice {
  * (mprotect(2)), so a thread that writes there gets SIGSEGV at that very
  * instruction; a system call that would write there fails with EFAULT. Part
  * pages at the edges stay writable, as do pages that were not writable before,
- * memory with strides and memory of devices. Saves of one writer may share
+ * memory with strides and memory of devices, and what the system refuses to
+ * protect: pages of hugetlbfs, sealed mappings. Saves of one writer may share
  * pages: they are writable again after the last. Costs a look into
  * /proc/self/maps a save, and mappings: where there are too many, start fails
- * with CKPT_ENOMEM. A child that is forked meanwhile keeps the protection.
+ * with CKPT_ENOMEM. Where there are too many to undo it, those pages stay
+ * protected, and a note says where; the writer's next saves try it again, at
+ * start and end, and so does its close. A child that is forked meanwhile keeps
+ * the protection.
  */
 #define CKPT_WRITER_PROTECT 2u
 
