@@ -37,6 +37,8 @@ struct ckpt_writer {
 					     guard: lock */
 	uint64_t seed;                    /* of marks; never stored */
 	pid_t pid;                        /* whose threads these are */
+	uint8_t *own;                     /* 1 there; the kernel clears it in
+					     the child of a fork */
 	bool direct;                      /* the file system is good at it */
 	struct ckw_rate copying, storing; /* of saves so far; guard: lock */
 	uint64_t turn_ns;                 /* when `first` came to be it; guard:

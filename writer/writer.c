@@ -12,6 +12,7 @@
  */
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/limits.h"
 #include "base/log.h"
@@ -54,11 +55,27 @@ static int check_opts(const struct ckpt_writer_opts *o, struct ckpt_err *err)
 	return 0;
 }
 
+/* A number is not enough: parent and child may both be process 1, of two
+ * namespaces. A kernel that does not know MADV_WIPEONFORK leaves it at that. */
+static int mark_process(struct ckpt_writer *w, struct ckpt_err *err)
+{
+	void *page = mmap(NULL, sizeof(*w->own), PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (page == MAP_FAILED)
+		return ckb_err_nomem(err);
+	(void)madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK);
+	w->own = page;
+	*w->own = 1;
+	w->pid = getpid();
+	return 0;
+}
+
 int ckw_own_process(const struct ckpt_writer *w, struct ckpt_err *err)
 {
 	pid_t pid = getpid();
 
-	return pid == w->pid ? 0
+	return pid == w->pid && *w->own ? 0
 	     : ckb_err(err, CKPT_ESTATE, "the writer was opened by process "
 		       "%d and this is %d, a fork of it without its threads",
 		       (int)w->pid, (int)pid);
@@ -141,7 +158,6 @@ int ckpt_writer_open(struct ckpt_store *store,
 	if (!w)
 		return ckb_err_nomem(err);
 	w->store = store;
-	w->pid = getpid();
 	if (opts)
 		w->opts = *opts;
 	if (w->opts.staging_bytes == 0)
@@ -160,6 +176,8 @@ int ckpt_writer_open(struct ckpt_store *store,
 
 	rc = ckw_codec(w, &codec, err);
 	ckc_codec_free(codec);
+	if (rc == 0)
+		rc = mark_process(w, err);
 	if (rc < 0) {
 		free(w);
 		return rc;
@@ -200,6 +218,7 @@ void ckpt_writer_close(struct ckpt_writer *w)
 	pthread_cond_destroy(&w->turn_changed);
 	ckw_limit_fini(&w->writes);
 	ckw_limit_fini(&w->cpu);
+	munmap(w->own, sizeof(*w->own));
 	free(w);
 }
 

@@ -7,6 +7,7 @@
  */
 #include "gate.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -47,6 +48,47 @@ static int saver(char **argv)
 	if (strcmp(argv[1], "SIGTERM") == 0)
 		raise(SIGTERM);
 	return 7; /* from main */
+}
+
+/* In a process of a new namespace, which is number 1 there, do @fn. */
+static int first_of_its_own(int (*fn)(void *ctx), void *ctx)
+{
+	int status;
+	pid_t pid;
+
+	if (unshare(CLONE_NEWPID) != 0)
+		return 77;
+	pid = fork();
+	if (pid == 0)
+		_exit(getpid() == 1 ? fn(ctx) : 2);
+	return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status)
+		? WEXITSTATUS(status) : 3;
+}
+
+static int begin_in_fork(void *ctx)
+{
+	struct ckpt_save_desc d = { .size = sizeof(d), .name = "fork" };
+	struct ckpt_err err = { 0 };
+	struct ckpt_save *s;
+
+	alarm(20);
+	return ckpt_save_begin(ctx, &d, &s, &err) == CKPT_ESTATE && !s &&
+	       strstr(err.message, "fork") ? 0 : 4;
+}
+
+static int open_and_fork(void *ctx)
+{
+	struct ckpt_store *store;
+	struct ckpt_writer *w;
+	struct ckpt_err err = { 0 };
+	int rc;
+
+	assert_ok(ckpt_store_open(ctx, NULL, &store, &err));
+	assert_ok(ckpt_writer_open(store, NULL, &w, &err));
+	rc = first_of_its_own(begin_in_fork, w);
+	ckpt_writer_close(w);
+	ckpt_store_close(store);
+	return rc;
 }
 
 static int ended(const char *way, const char *store, const char *name, int us)
@@ -166,6 +208,19 @@ static void a_forked_child_is_refused_and_the_parent_saves_on(void **state)
 	ckpt_checkpoint_close(fix_opened(f->store, "open"));
 }
 
+/* The child has the number of its parent: both are the first of a namespace. */
+static void a_forked_child_with_the_same_number_is_refused(void **state)
+{
+	struct fix *f = *state;
+	int status = ended("namespaces", f->path, "-", 0);
+
+	if (status == 77 << 8) {
+		print_message("no namespaces of processes here\n");
+		skip();
+	}
+	assert_int_equal(status, 0);
+}
+
 #define TEST(name) \
 	cmocka_unit_test_setup_teardown(name, fix_setup, fix_teardown)
 
@@ -185,8 +240,11 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		TEST(a_process_that_ends_leaves_a_save_whole_or_absent),
 		TEST(a_forked_child_is_refused_and_the_parent_saves_on),
+		TEST(a_forked_child_with_the_same_number_is_refused),
 	};
 
+	if (argc == 5 && strcmp(argv[1], "namespaces") == 0)
+		return first_of_its_own(open_and_fork, argv[2]);
 	if (argc == 5)
 		return saver(argv);
 	tell_sanitizer();
