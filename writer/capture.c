@@ -260,6 +260,37 @@ static uint64_t head_mark(const uint8_t *base, const struct ckt_grid *grid,
 	return ckw_quick(head, raw_len);
 }
 
+/* The mark of a tile where it lies. Runs of a column tile are short, and a
+ * hash that is fed with them is half as fast: they are joined before. */
+static void mark_of(uint64_t seed, const uint8_t *base,
+		    const struct ckpt_box *box, const struct ckpt_box *part,
+		    uint32_t item_bytes, uint64_t mark[2])
+{
+	uint8_t joined[16 << 10];
+	uint64_t off, to, len;
+	struct ckt_runs runs;
+	struct ckb_mark m;
+	size_t n = 0;
+
+	ckb_mark_init(&m, seed);
+	ckw_runs(&runs, box, part, item_bytes);
+	while (ckt_runs_next(&runs, &off, &to, &len)) {
+		ckw_foresee(&runs, base);
+		if (n > 0 && len > sizeof(joined) - n) {
+			ckb_mark_add(&m, joined, n);
+			n = 0;
+		}
+		if (len > sizeof(joined) / 2) {
+			ckb_mark_add(&m, base + off, (size_t)len);
+		} else {
+			memcpy(joined + n, base + off, (size_t)len);
+			n += (size_t)len;
+		}
+	}
+	ckb_mark_add(&m, joined, n);
+	ckb_mark_end(&m, mark);
+}
+
 /* Is the tile in memory as it was in the last save, and its chunk still there?
  * Then it is done. */
 static bool unchanged(const struct ckpt_save *s, const struct ckw_tensor *t,
@@ -269,19 +300,14 @@ static bool unchanged(const struct ckpt_save *s, const struct ckw_tensor *t,
 	struct ckq_place place;
 	const struct ckw_chunk *was = ckw_past_chunk(
 		s, t, (size_t)(c - s->plan) - t->first_chunk, &place);
-	uint64_t off, to, len, mark[2];
-	struct ckb_mark m;
-	struct ckt_runs runs;
+	uint64_t mark[2];
 
 	if (!was || was->raw_len != c->raw_len ||
 	    head_mark(t->base + c->src_off, grid, box, part, c->raw_len) !=
 		    was->quick)
 		return false;
-	ckb_mark_init(&m, s->writer->seed);
-	ckw_runs(&runs, box, part, grid->item_bytes);
-	while (ckt_runs_next(&runs, &off, &to, &len))
-		ckb_mark_add(&m, t->base + c->src_off + off, (size_t)len);
-	ckb_mark_end(&m, mark);
+	mark_of(s->writer->seed, t->base + c->src_off, box, part,
+		grid->item_bytes, mark);
 	if (memcmp(mark, was->mark, sizeof(mark)) != 0 ||
 	    !cks_find_proved(s->find, was->digest, &place))
 		return false;

@@ -138,6 +138,9 @@ void ckw_serialise(struct ckpt_save *s, struct ckw_progress *p);
 /* The runs of @part in @box, to its own bytes in C order. */
 void ckw_runs(struct ckt_runs *runs, const struct ckpt_box *box,
 	      const struct ckpt_box *part, uint32_t item_bytes);
+/* Bring the next run near while this one is used: no processor foresees where
+ * it begins. @base: what the runs lie in. */
+void ckw_foresee(const struct ckt_runs *runs, const uint8_t *base);
 void ckw_gather(const uint8_t *base, const struct ckpt_box *box,
 		const struct ckpt_box *part, uint32_t item_bytes,
 		uint8_t *dst);

@@ -27,7 +27,7 @@
 #include "pipeline.h"
 
 #define WRITERS 12u /* threads beside those that compute */
-#define BEHIND 3u  /* writes under way: the disk is what all wait for */
+#define BEHIND 8u  /* writes under way: the disk is what all wait for */
 #define WRITE_BYTES (1u << 20) /* of one write, when there are so many */
 #define COPY_BYTES (1u << 20)  /* copied between two looks at the lists */
 #define COPY_SLABS 16u

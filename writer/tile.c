@@ -15,6 +15,8 @@
 
 #include "pipeline.h"
 
+#define FORESEEN_BYTES 4096u /* of a run; the rest is read in order */
+
 void ckw_band(const struct ckpt_box *box, const struct ckpt_box *part,
 	      uint32_t item_bytes, uint64_t *out_first, uint64_t *out_end)
 {
@@ -50,6 +52,14 @@ void ckw_runs(struct ckt_runs *runs, const struct ckpt_box *box,
 	ckt_runs_init(runs, box, part, item_bytes, strides, part->origin);
 }
 
+void ckw_foresee(const struct ckt_runs *runs, const uint8_t *base)
+{
+	uint64_t len = ckb_min_u64(runs->run_bytes, FORESEEN_BYTES);
+
+	for (uint64_t i = 0; i < len && !runs->done; i += 64)
+		__builtin_prefetch(base + runs->src_off + i);
+}
+
 void ckw_gather(const uint8_t *base, const struct ckpt_box *box,
 		const struct ckpt_box *part, uint32_t item_bytes,
 		uint8_t *dst)
@@ -58,8 +68,10 @@ void ckw_gather(const uint8_t *base, const struct ckpt_box *box,
 	struct ckt_runs runs;
 
 	ckw_runs(&runs, box, part, item_bytes);
-	while (ckt_runs_next(&runs, &off, &to, &len))
+	while (ckt_runs_next(&runs, &off, &to, &len)) {
+		ckw_foresee(&runs, base);
 		memcpy(dst + to, base + off, (size_t)len);
+	}
 }
 
 /* A code that says more than a failed read can know (published, durability
