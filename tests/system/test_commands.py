@@ -40,7 +40,8 @@ def fill(tmp):
     store = new_store(tmp)
     for n in range(1, 5):
         model(tmp / "m.safetensors", n)
-        run("import", "--step", str(n * 100), tmp / "m.safetensors",
+        run("import", "--codec", "raw", "--step", str(n * 100),
+            tmp / "m.safetensors",
             f"{store}:run/{n}")
     return store
 
@@ -635,7 +636,7 @@ def shown(tmp):
     names = HIDDEN + SHOWN + ["x" * 300]
     arrays = {n: np.full(300, i + 1, np.float32) for i, n in enumerate(names)}
     safetensors.numpy.save_file(arrays, tmp / "n.safetensors")
-    run("import", tmp / "n.safetensors", f"{store}:a")
+    run("import", "--codec", "raw", tmp / "n.safetensors", f"{store}:a")
     env = dict(os.environ, LC_ALL="C.UTF-8")
     rows = run("show", f"{store}:a/model", env=env).stdout.decode()
     for n in names:

@@ -180,7 +180,8 @@ def main():
 
         def make(name):
             store = new_store(tmp, name)
-            run("import", tmp / "m.safetensors", f"{store}:run/1")
+            run("import", "--codec", "raw", tmp / "m.safetensors",
+                f"{store}:run/1")
             return store
 
         flipped_payload(make("payload"), tmp)
