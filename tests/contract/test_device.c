@@ -5,6 +5,7 @@
  * lost or stands still ends its save and nothing else.
  */
 #include "device_fixture.h"
+#include "fake_device.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -13,16 +14,6 @@
 #include "mem/mem.h"
 
 #define MS 1000000ull
-
-static struct ckpt_memory *fake(struct ckpt_fake_opts opts)
-{
-	struct ckpt_memory *mem;
-	struct ckpt_err err = { 0 };
-
-	opts.size = sizeof(opts);
-	assert_ok(ckpt_memory_fake(&opts, &mem, &err));
-	return mem;
-}
 
 static void a_save_from_a_device_is_the_save_from_the_host(void **state)
 {

@@ -7,6 +7,7 @@
  * than all of it go on, beside the one that fails and after it.
  */
 #include "save_fixture.h"
+#include "fake_device.h"
 
 #include <errno.h>
 
@@ -47,16 +48,6 @@ static int teardown(void **state)
 	free(t->turned);
 	free(t);
 	return 0;
-}
-
-static struct ckpt_memory *fake(struct ckpt_fake_opts opts)
-{
-	struct ckpt_memory *mem;
-	struct ckpt_err err = { 0 };
-
-	opts.size = sizeof(opts);
-	assert_ok(ckpt_memory_fake(&opts, &mem, &err));
-	return mem;
 }
 
 /* The tensor, from where it lies in @mem: @turned, with strides. */

@@ -56,8 +56,10 @@ static int first_of_its_own(int (*fn)(void *ctx), void *ctx)
 	int status;
 	pid_t pid;
 
-	if (unshare(CLONE_NEWPID) != 0)
+	if (unshare(CLONE_NEWPID) != 0) {
+		perror("no namespace of processes here");
 		return 77;
+	}
 	pid = fork();
 	if (pid == 0)
 		_exit(getpid() == 1 ? fn(ctx) : 2);
@@ -215,7 +217,8 @@ static void a_forked_child_with_the_same_number_is_refused(void **state)
 	int status = ended("namespaces", f->path, "-", 0);
 
 	if (status == 77 << 8) {
-		print_message("no namespaces of processes here\n");
+		print_message("no namespace of processes could be made: a "
+			      "child of its parent's number was not tried\n");
 		skip();
 	}
 	assert_int_equal(status, 0);

@@ -162,6 +162,7 @@ struct starter {
 	const struct sock_filter *filter;
 	unsigned short len;
 	bool filtered;
+	int why;                 /* errno, else */
 	int rc;
 	struct ckpt_err err;
 };
@@ -173,6 +174,7 @@ static void *start_there(void *arg)
 
 	t->filtered = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
 		      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+	t->why = errno;
 	if (t->filtered)
 		t->rc = ckpt_save_start(t->save, &t->err);
 	return NULL;
@@ -186,7 +188,8 @@ static void start_filtered(struct starter *t)
 	pthread_join(thread, NULL);
 	if (!t->filtered) {
 		ckpt_save_free(t->save);
-		print_message("no seccomp(2) here\n");
+		print_message("no filter of system calls here (%s): a start "
+			      "that fails was not tried\n", strerror(t->why));
 		skip();
 	}
 }
@@ -579,8 +582,10 @@ static void a_sealed_mapping_stays_writable(void **state)
 	struct ckpt_err err = { 0 };
 
 	if (syscall(SYS_mseal, m.data + 2 * PAGE, 2 * PAGE, 0) != 0) {
+		print_message("no mseal(2) here (%s): sealed memory was not "
+			      "tried\n", strerror(errno));
+		assert_int_equal(errno, ENOSYS);
 		memory_free(&m);
-		print_message("no mseal(2) here\n");
 		skip();
 	}
 	struct ckpt_save *s = held(f, "a", &m, 0, m.len, &w, &g);
@@ -631,7 +636,8 @@ static void huge_pages_stay_writable(void **state)
 			     MAP_NORESERVE, -1, 0);
 
 	if (data == MAP_FAILED) {
-		print_message("no hugetlbfs here\n");
+		print_message("no memory of huge pages here (%s): it was not "
+			      "tried\n", strerror(errno));
 		skip();
 	}
 	/* whole huge pages, then some with parts of them: no edge fits */

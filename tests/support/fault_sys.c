@@ -74,8 +74,10 @@ static int f_openat(const struct ckb_sys *sys, int dirfd, const char *path,
 
 	if (rc == 0)
 		rc = OS->openat(OS, dirfd, path, flags, mode);
-	if (rc >= 0 && rc < FAULT_FD_MAX)
+	if (rc >= 0 && rc < FAULT_FD_MAX) {
 		atomic_store(&of(sys)->open[rc], 1);
+		atomic_store(&of(sys)->lost[rc], 0);
+	}
 	return rc;
 }
 
@@ -118,7 +120,19 @@ static ssize_t f_pwritev(const struct ckb_sys *sys, int fd,
 
 static int f_fsync(const struct ckb_sys *sys, int fd)
 {
-	FAIL_OR(FAULT_FSYNC, fd, OS->fsync(OS, fd));
+	struct fault_sys *f = of(sys);
+	bool known = fd >= 0 && fd < FAULT_FD_MAX;
+	int rc = fault(sys, FAULT_FSYNC, fd);
+
+	if (known && atomic_load(&f->lost[fd]))
+		atomic_fetch_add(&f->synced_again, 1);
+	if (rc == 0)
+		rc = OS->fsync(OS, fd);
+	else if (f->when == FAULT_AFTER)
+		(void)OS->fsync(OS, fd);
+	if (known && rc < 0)
+		atomic_store(&f->lost[fd], 1);
+	return rc;
 }
 
 static int f_fdatasync(const struct ckb_sys *sys, int fd)

@@ -59,6 +59,8 @@ struct fault_sys {
 	atomic_int made[FAULT_KIND_COUNT]; /* all */
 	atomic_bool met;     /* a call has failed */
 	atomic_uchar open[FAULT_FD_MAX];
+	atomic_uchar lost[FAULT_FD_MAX]; /* a sync of it has failed */
+	atomic_int synced_again; /* syncs of such, of which S5 has none */
 };
 
 void fault_init(struct fault_sys *f);

@@ -336,13 +336,15 @@ static void a_group_that_fails_in_its_midst_poisons_the_pack(void **state)
 			ckc_pack_writer_close(w);
 			break;
 		}
+		struct ckpt_err first = err;
+
 		assert_int_equal(rc, CKPT_ENOSPC);
 		assert_int_equal(err.sys_errno, ENOSPC);
 		assert_says(err, name);
 		assert_int_equal(b.calls, n);
 		for (int i = 0; i < 2; i++) {
 			assert_code(group_put(w, &g, &err), CKPT_ENOSPC);
-			assert_says(err, name); /* the first failure */
+			assert_string_equal(err.message, first.message);
 		}
 		assert_code(ckc_pack_seal(w, &err), CKPT_ENOSPC);
 		assert_int_equal(b.calls, n);

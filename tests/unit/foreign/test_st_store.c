@@ -9,18 +9,7 @@
 
 #include "foreign/json_scan.h"
 #include "foreign/st_internal.h"
-
-#ifdef __has_feature
-#define HAS_FEATURE(x) __has_feature(x)
-#else
-#define HAS_FEATURE(x) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
-	HAS_FEATURE(address_sanitizer) || HAS_FEATURE(thread_sanitizer)
-#define SANITIZED true
-#else
-#define SANITIZED false
-#endif
+#include "sanitized.h"
 
 /* A header of about @len bytes made of @unit, in which '#' is a number that
  * counts up; @head and @tail around it. */

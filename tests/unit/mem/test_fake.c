@@ -4,16 +4,7 @@
  * event, slowness, and each fault.
  */
 #include "mem_fixture.h"
-
-static struct ckpt_memory *fake(struct ckpt_fake_opts opts)
-{
-	struct ckpt_memory *mem;
-	struct ckpt_err err = { 0 };
-
-	opts.size = sizeof(opts);
-	assert_ok(ckpt_memory_fake(&opts, &mem, &err));
-	return mem;
-}
+#include "fake_device.h"
 
 /* An int that the producer sets. The threads see it in order, so what is read
  * before it is set was not written yet. */

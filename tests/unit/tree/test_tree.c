@@ -16,16 +16,13 @@
 #include "chunk/digest.h"
 #include "format/config.h"
 #include "mkstore.h"
+#include "sanitized.h"
 
 /* Bounds on time and memory are for builds that people use. */
-#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || \
-	defined(__SANITIZE_THREAD__)
-#define SLOW 1
-#elif defined(__has_feature)
-#define SLOW (__has_feature(address_sanitizer) || \
-	      __has_feature(thread_sanitizer))
+#ifdef __OPTIMIZE__
+#define SLOW SANITIZED
 #else
-#define SLOW 0
+#define SLOW 1
 #endif
 
 /* ---- runs and links ---- */

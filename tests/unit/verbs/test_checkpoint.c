@@ -7,18 +7,7 @@
 #include "mkstore.h"
 #include "store_fixture.h"
 #include "verbs/checkpoint.h"
-
-/* Sanitizers are slow: a tenth, and no clock. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
+#include "sanitized.h"
 
 static int setup(void **state)
 {
