@@ -97,7 +97,6 @@ static int plan_tensor(struct ckpt_save *s, struct ckw_tensor *t,
 	const struct ckpt_provider *p = &t->provider;
 	uint32_t count = t->boxes ? t->box_count : 1;
 	CKB_FREE struct ckpt_box *boxes = calloc(count, sizeof(*boxes));
-	uint64_t bytes = 0;
 	struct ckt_grid grid;
 	int rc = ckw_grid(t, &grid, err);
 
@@ -105,12 +104,10 @@ static int plan_tensor(struct ckpt_save *s, struct ckw_tensor *t,
 		rc = ckb_err_nomem(err);
 	if (rc < 0)
 		return rc;
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < count; i++)
 		ckw_box(t, &grid, i, &boxes[i]);
-		bytes += ckt_box_bytes(&boxes[i], grid.item_bytes);
-	}
-	if (p->ops && p->ops->borrow && bytes > 0 && !ckw_serialises(p))
-		t->base = p->ops->borrow(p->ctx, 0, (size_t)bytes);
+	if (p->ops && p->ops->borrow && t->held > 0 && !ckw_serialises(p))
+		t->base = p->ops->borrow(p->ctx, 0, (size_t)t->held);
 	t->parallel = ckw_parallel(p);
 	ckt_stats_init(&t->stats, t->dtype);
 	if (!countable(t, &grid))
@@ -274,18 +271,20 @@ static void mark_of(uint64_t seed, const uint8_t *base,
 
 	ckb_mark_init(&m, seed);
 	ckw_runs(&runs, box, part, item_bytes);
+	bool join = runs.run_bytes <= sizeof(joined) / 2; /* all are as long */
+
 	while (ckt_runs_next(&runs, &off, &to, &len)) {
-		ckw_foresee(&runs, base);
-		if (n > 0 && len > sizeof(joined) - n) {
+		ckw_foresee(&runs, base, 0);
+		if (!join) {
+			ckb_mark_add(&m, base + off, (size_t)len);
+			continue;
+		}
+		if (len > sizeof(joined) - n) {
 			ckb_mark_add(&m, joined, n);
 			n = 0;
 		}
-		if (len > sizeof(joined) / 2) {
-			ckb_mark_add(&m, base + off, (size_t)len);
-		} else {
-			memcpy(joined + n, base + off, (size_t)len);
-			n += (size_t)len;
-		}
+		memcpy(joined + n, base + off, (size_t)len);
+		n += (size_t)len;
 	}
 	ckb_mark_add(&m, joined, n);
 	ckb_mark_end(&m, mark);
@@ -340,7 +339,7 @@ static uint32_t from_memory(struct ckpt_save *s, struct ckw_slab *slab)
 		    unchanged(s, t, &grid, &box, &part, c)) {
 			same++;
 		} else {
-			ckw_gather(t->base + c->src_off, &box, &part,
+			ckw_gather(t->base + c->src_off, 0, &box, &part,
 				   grid.item_bytes, slab->data + place);
 		}
 	}

@@ -151,7 +151,7 @@ int ckw_lent(const struct ckpt_provider *p, uint64_t bytes, ckw_range_fn fn,
 	/* what serialises is released before CAPTURED */
 	if (ckw_serialises(p))
 		return 0;
-	if (ops == &composite_ops || ops == &parallel_ops) {
+	if (ops && ops->read == composite_read) {
 		const struct composite *c = p->ctx;
 
 		for (uint32_t i = 0; rc == 0 && i < c->count; i++)

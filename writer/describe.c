@@ -288,8 +288,7 @@ static bool take_shape(struct ckw_tensor *t, uint32_t ndim,
 }
 
 /* Add @t (moved in) unless its name is taken. */
-static int add(struct ckpt_save *s, struct ckw_tensor *t, uint64_t bytes,
-	       struct ckpt_err *err)
+static int add(struct ckpt_save *s, struct ckw_tensor *t, struct ckpt_err *err)
 {
 	if (find_name(s, t->item, t->name, t->name_len) != SIZE_MAX)
 		return ckb_err(err, CKPT_EINVAL, "it is given twice in item "
@@ -304,7 +303,7 @@ static int add(struct ckpt_save *s, struct ckw_tensor *t, uint64_t bytes,
 		(uint32_t)s->tensor_count + 1;
 	t->number = (uint32_t)s->tensor_count;
 	s->tensors[s->tensor_count++] = *t;
-	atomic_fetch_add_explicit(&s->total, bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->total, t->held, memory_order_relaxed);
 	return 0;
 }
 
@@ -365,15 +364,15 @@ static void drop_plain_box(struct ckw_tensor *t, const struct ckt_grid *grid)
 	t->box_count = 0;
 }
 
-/* The boxes as given -> storage space; *@out_bytes: what they hold. */
+/* The boxes as given -> storage space, and what they hold. */
 static int take_boxes(struct ckw_tensor *t, const struct ckpt_tensor_desc *d,
-		      uint64_t *out_bytes, struct ckpt_err *err)
+		      struct ckpt_err *err)
 {
 	struct ckt_grid grid;
 	struct ckpt_box box;
 	int rc = ckt_grid_init(&grid, t->dtype, t->shape, err);
 
-	*out_bytes = t->bytes;
+	t->held = t->bytes;
 	if (rc < 0 || (d->box_count == 0 && t->replica_count == 1))
 		return rc;
 	if (d->box_count > CKB_SHARD_MAX)
@@ -393,7 +392,7 @@ static int take_boxes(struct ckw_tensor *t, const struct ckpt_tensor_desc *d,
 		put_box(t, 0, &box);
 		return 0;
 	}
-	*out_bytes = 0;
+	t->held = 0;
 	for (uint32_t i = 0; i < d->box_count; i++) {
 		rc = ckt_grid_box(&grid, t->dtype, t->shape, &d->boxes[i],
 				  &box, err);
@@ -402,9 +401,9 @@ static int take_boxes(struct ckw_tensor *t, const struct ckpt_tensor_desc *d,
 		put_box(t, i, &box);
 		/* a million boxes of 2^63 bytes pass 2^64: overlaps, which
 		 * start refuses; here they must not come out as small */
-		if (!ckb_add_u64(*out_bytes,
+		if (!ckb_add_u64(t->held,
 				 ckt_box_bytes(&box, grid.item_bytes),
-				 out_bytes))
+				 &t->held))
 			return ckb_err(err, CKPT_EINVAL, "its boxes overlap: "
 				       "they hold more than 2^64 bytes");
 	}
@@ -413,8 +412,7 @@ static int take_boxes(struct ckw_tensor *t, const struct ckpt_tensor_desc *d,
 }
 
 static int describe(struct ckpt_save *s, struct ckw_tensor *t,
-		    const struct ckpt_tensor_desc *d, uint64_t *out_bytes,
-		    struct ckpt_err *err)
+		    const struct ckpt_tensor_desc *d, struct ckpt_err *err)
 {
 	int rc = ckf_tensor_name(t->name, t->name_len, err);
 
@@ -431,11 +429,10 @@ static int describe(struct ckpt_save *s, struct ckw_tensor *t,
 		return ckb_err(err, CKPT_EINVAL, "replica %u of %u cannot be: "
 			       "they count from 0", t->replica,
 			       t->replica_count);
-	*out_bytes = 0;
 	if (d->alias_of)
 		return check_alias(s, t, d, err);
-	rc = take_boxes(t, d, out_bytes, err);
-	return rc == 0 ? check_provider(&t->provider, *out_bytes, err) : rc;
+	rc = take_boxes(t, d, err);
+	return rc == 0 ? check_provider(&t->provider, t->held, err) : rc;
 }
 
 static int check_tensor_desc(const struct ckpt_tensor_desc *d, size_t *out_len,
@@ -459,7 +456,6 @@ int ckpt_save_tensor(struct ckpt_save *s, uint32_t item,
 	struct ckw_tensor t = { .item = item, .alias_of = SIZE_MAX,
 				.provider = take_provider(provider) };
 	char q[CKB_QUOTE_BYTES];
-	uint64_t bytes = 0;
 	size_t len = 0;
 	int rc = ckw_describing(s, err);
 
@@ -470,9 +466,9 @@ int ckpt_save_tensor(struct ckpt_save *s, uint32_t item,
 	if (rc == 0 && !take_name(&t, d->name, len))
 		rc = ckb_err_nomem(err);
 	if (rc == 0) {
-		rc = describe(s, &t, d, &bytes, err);
+		rc = describe(s, &t, d, err);
 		if (rc == 0)
-			rc = add(s, &t, bytes, err);
+			rc = add(s, &t, err);
 		if (rc < 0)
 			ckb_err_prefix(err, rc, "tensor '%s'",
 				       ckb_quote(q, sizeof(q), t.name,
@@ -504,6 +500,7 @@ static int describe_file(struct ckw_tensor *t, const char *media_type,
 		return rc;
 	if (t->late)
 		t->bytes = 0;
+	t->held = t->bytes;
 	if (!ckw_copy_text(&t->media_type, media_type) ||
 	    !take_shape(t, 1, &t->bytes))
 		return ckb_err_nomem(err);
@@ -530,7 +527,7 @@ int ckpt_save_file(struct ckpt_save *s, uint32_t item, const char *name,
 	if (rc == 0) {
 		rc = describe_file(&t, media_type ? media_type : "", err);
 		if (rc == 0)
-			rc = add(s, &t, t.bytes, err);
+			rc = add(s, &t, err);
 		if (rc < 0)
 			ckb_err_prefix(err, rc, "file '%s'",
 				       ckb_quote(q, sizeof(q), t.name,

@@ -61,7 +61,7 @@ static int read_maps(struct work *w, struct ckpt_err *err)
 	struct map m;
 
 	if (!f)
-		return ckb_err_sys(err, errno, "open '/proc/self/maps'");
+		return ckb_err_sys(err, errno, "cannot open '/proc/self/maps'");
 	while (room && getline(&line, &len, f) > 0) {
 		if (sscanf(line, "%zx-%zx %c%c%c", &m.lo, &m.hi, &r, &p,
 			   &x) != 5)
@@ -288,26 +288,6 @@ static int add_lent(void *ctx, const void *data, uint64_t bytes,
 	return 0;
 }
 
-/* All that this process holds of it. */
-static int held_bytes(const struct ckw_tensor *t, uint64_t *out,
-		      struct ckpt_err *err)
-{
-	struct ckt_grid grid;
-	struct ckpt_box box;
-
-	*out = t->bytes;
-	if (!t->boxes)
-		return 0;
-	int rc = ckw_grid(t, &grid, err);
-
-	*out = 0;
-	for (uint32_t i = 0; rc == 0 && i < t->box_count; i++) {
-		ckw_box(t, &grid, i, &box);
-		*out += ckt_box_bytes(&box, grid.item_bytes);
-	}
-	return rc;
-}
-
 static int by_address(const void *a, const void *b)
 {
 	const struct ckw_span *x = a, *y = b;
@@ -318,17 +298,15 @@ static int by_address(const void *a, const void *b)
 int ckw_find_lent(struct ckpt_save *s, struct ckpt_err *err)
 {
 	size_t count = 0;
-	uint64_t bytes;
 	int rc = 0;
 
 	s->lent_count = 0;
 	if (!(s->writer->opts.flags & CKPT_WRITER_PROTECT))
 		return 0;
 	for (size_t i = 0; rc == 0 && i < s->tensor_count; i++) {
-		rc = held_bytes(&s->tensors[i], &bytes, err);
-		if (rc == 0)
-			rc = ckw_lent(&s->tensors[i].provider, bytes, add_lent,
-				      s, err);
+		const struct ckw_tensor *t = &s->tensors[i];
+
+		rc = ckw_lent(&t->provider, t->held, add_lent, s, err);
 	}
 	if (rc < 0 || s->lent_count == 0)
 		return rc;

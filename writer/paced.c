@@ -37,7 +37,7 @@ size_t ckw_paced_step(uint64_t bytes_per_s)
 
 static bool in_vain(struct ckpt_save *s)
 {
-	return ckw_aborted(s, NULL) || ckw_pool_failed(s);
+	return ckw_pool_failed(s, NULL);
 }
 
 static int64_t now_ns(void)

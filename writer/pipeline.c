@@ -57,7 +57,7 @@ static void release(struct ckpt_save *s)
 
 /* What ckw_capture_ns() goes by. A save larger than staging says nothing of
  * how fast copies are: it waited for room. */
-static void note_copied(struct ckpt_save *s, uint64_t start_ns)
+static void note_copied(struct ckpt_save *s, const struct ckw_progress *p)
 {
 	struct ckpt_writer *w = s->writer;
 	uint64_t bytes = atomic_load(&s->captured);
@@ -65,7 +65,8 @@ static void note_copied(struct ckpt_save *s, uint64_t start_ns)
 	if (bytes > w->opts.staging_bytes / 2)
 		return;
 	pthread_mutex_lock(&w->lock);
-	ckw_rate_add(&w->copying, bytes, ckw_now_ns() - start_ns);
+	if (p->begun_ns > 0) /* not since its start: others came first */
+		ckw_rate_add(&w->copying, bytes, ckw_now_ns() - p->begun_ns);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -96,7 +97,7 @@ static int move_bytes(struct ckpt_save *s, struct ckpt_err *err)
 	bool ok = ckw_pool_captured(w, &p);
 
 	if (ok) {
-		note_copied(s, start_ns);
+		note_copied(s, &p);
 		release(s);
 		ckw_set_state(s, CKW_CAPTURED, NULL);
 		ckw_call_back(s, CKPT_CAPTURED, NULL);

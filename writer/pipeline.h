@@ -66,6 +66,7 @@ struct ckw_progress {
 	size_t uncut;                 /* chunks no slab was cut for */
 	size_t uncaptured, unstored;  /* chunks */
 	uint32_t jobs;                /* being worked on */
+	uint64_t begun_ns;            /* when its first slab was cut; 0: none */
 	struct ckw_slab *queue, *queue_last;
 	struct ckpt_err err;          /* first failure */
 };
@@ -103,7 +104,7 @@ void ckw_pool_remove(struct ckpt_writer *w, struct ckw_progress *p);
 void ckw_pool_fail(struct ckpt_writer *w, struct ckw_progress *p,
 		   const struct ckpt_err *err);
 /* Has something of it failed? Any thread. */
-bool ckw_pool_failed(struct ckpt_save *s);
+bool ckw_pool_failed(struct ckpt_save *s, struct ckpt_err *err);
 /* A caller waits for the capture: it comes first. */
 void ckw_pool_want(struct ckpt_save *s, bool yes);
 /* The thread writes, and takes no processor. */
@@ -139,11 +140,13 @@ void ckw_serialise(struct ckpt_save *s, struct ckw_progress *p);
 void ckw_runs(struct ckt_runs *runs, const struct ckpt_box *box,
 	      const struct ckpt_box *part, uint32_t item_bytes);
 /* Bring the next run near while this one is used: no processor foresees where
- * it begins. @base: what the runs lie in. */
-void ckw_foresee(const struct ckt_runs *runs, const uint8_t *base);
-void ckw_gather(const uint8_t *base, const struct ckpt_box *box,
-		const struct ckpt_box *part, uint32_t item_bytes,
-		uint8_t *dst);
+ * it begins. @base: what the runs lie in, from its byte @first on. */
+void ckw_foresee(const struct ckt_runs *runs, const uint8_t *base,
+		 uint64_t first);
+/* @part of @box, whose bytes from @first on lie at @base. */
+void ckw_gather(const uint8_t *base, uint64_t first,
+		const struct ckpt_box *box, const struct ckpt_box *part,
+		uint32_t item_bytes, uint8_t *dst);
 /* Bytes of @count boxes that lie in one band of @box, its bytes from @off of
  * the provider on. @window: CKW_WINDOW_BYTES. */
 CKB_MUST int ckw_read_band(const struct ckpt_provider *provider, uint64_t off,

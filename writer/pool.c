@@ -42,8 +42,7 @@ struct ckw_pool {
 	uint32_t computing, writing, idle;
 	uint32_t reading;        /* sources that many may read */
 	uint64_t write_bytes;
-	uint8_t *windows;        /* free ones, each with the next's address in
-				    front */
+	void *windows;           /* spare ones */
 	bool no_room;            /* the ring had none when last asked */
 	bool stop;
 };
@@ -70,7 +69,7 @@ static bool is_busy(const struct ckw_pool *pool)
 	return pool->computing + more >= pool->threads;
 }
 
-/* The lock is held. */
+/* The lock is held. An abort becomes the save's error here. */
 static bool failed(struct ckw_progress *p)
 {
 	if (p->err.code == 0)
@@ -87,24 +86,6 @@ static bool is_cut(struct ckpt_save *s)
 		return s->has_run;
 	return failed(p) ||
 	       (p->uncut == 0 && s->ready == s->tensor_count);
-}
-
-/* The lock is held. One more thread to work, if there is something to do for
- * one: a wake that finds nothing costs as much as hashing 4 KiB. */
-static void call_one(struct ckw_pool *pool)
-{
-	struct ckpt_save *s = pool->writer->first;
-	bool work = s && s->run && s->run->queue;
-
-	if (pool->idle == 0 || is_busy(pool))
-		return;
-	for (; s && !work && !pool->no_room; s = s->next) {
-		work = s->run && s->run->uncut > 0;
-		if (!is_cut(s))
-			break;
-	}
-	if (work)
-		pthread_cond_signal(&pool->work);
 }
 
 void ckw_pool_wake(struct ckpt_writer *w)
@@ -145,6 +126,8 @@ static struct ckw_slab *cut_slab(struct ckw_pool *pool, struct ckw_progress *p,
 	pool->no_room = !slab;
 	if (!slab)
 		return NULL;
+	if (p->begun_ns == 0)
+		p->begun_ns = ckw_now_ns();
 	p->uncut -= n;
 	slab->save = p->save;
 	slab->tensor = c->tensor;
@@ -164,6 +147,34 @@ static bool may_read(const struct ckw_pool *pool, const struct ckw_progress *p,
 	if (kind == CKW_PARALLEL)
 		return pool->reading < READERS && pool->reading < pool->threads;
 	return kind == CKW_MEMORY || !p->source_busy;
+}
+
+/* Is there anything of it to capture, and may one more thread do so? */
+static bool may_cut(const struct ckw_pool *pool, struct ckw_progress *p)
+{
+	for (int kind = 0; kind < CKW_KINDS && !failed(p); kind++)
+		if (may_read(pool, p, kind) &&
+		    cursor_next(p->save, &p->cursors[kind], kind))
+			return true;
+	return false;
+}
+
+/* The lock is held. One more thread to work, if there is something to do for
+ * one: a wake that finds nothing costs as much as hashing 4 KiB. */
+static void call_one(struct ckw_pool *pool)
+{
+	struct ckpt_save *s = pool->writer->first;
+	bool work = s && s->run && s->run->queue;
+
+	if (pool->idle == 0 || is_busy(pool))
+		return;
+	for (; s && !work && !pool->no_room; s = s->next) {
+		work = s->run && may_cut(pool, s->run);
+		if (!is_cut(s))
+			break;
+	}
+	if (work)
+		pthread_cond_signal(&pool->work);
 }
 
 /* A job begins, or ends (@by -1). */
@@ -505,11 +516,13 @@ void ckw_pool_fail(struct ckpt_writer *w, struct ckw_progress *p,
 	pthread_mutex_unlock(&w->lock);
 }
 
-bool ckw_pool_failed(struct ckpt_save *s)
+bool ckw_pool_failed(struct ckpt_save *s, struct ckpt_err *err)
 {
 	pthread_mutex_lock(&s->writer->lock);
-	bool yes = s->run && s->run->err.code != 0;
+	bool yes = s->run ? failed(s->run) : ckw_aborted(s, err);
 
+	if (yes && s->run && err)
+		*err = s->run->err;
 	pthread_mutex_unlock(&s->writer->lock);
 	return yes;
 }
@@ -573,10 +586,8 @@ void ckw_pool_want(struct ckpt_save *s, bool yes)
 uint8_t *ckw_window_take(struct ckw_pool *pool)
 {
 	pthread_mutex_lock(&pool->writer->lock);
-	uint8_t *window = pool->windows;
+	uint8_t *window = ckb_spare_take(&pool->windows);
 
-	if (window)
-		memcpy(&pool->windows, window, sizeof(pool->windows));
 	pthread_mutex_unlock(&pool->writer->lock);
 	return window ? window : malloc(CKW_WINDOW_BYTES);
 }
@@ -584,8 +595,7 @@ uint8_t *ckw_window_take(struct ckw_pool *pool)
 void ckw_window_give(struct ckw_pool *pool, uint8_t *window)
 {
 	pthread_mutex_lock(&pool->writer->lock);
-	memcpy(window, &pool->windows, sizeof(pool->windows));
-	pool->windows = window;
+	ckb_spare_give(&pool->windows, window);
 	pthread_mutex_unlock(&pool->writer->lock);
 }
 

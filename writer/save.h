@@ -67,7 +67,7 @@ struct ckw_tensor {
 	size_t name_len;
 	enum ckpt_dtype dtype;
 	struct ckpt_shape *shape;       /* only ndim dims are there */
-	uint64_t bytes;
+	uint64_t bytes, held;           /* of it, and of this process's boxes */
 	char *media_type;               /* opaque file; else NULL */
 	uint64_t *boxes;                /* storage space: box_ndim origins,
 					   then extents, of each box; NULL:

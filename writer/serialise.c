@@ -26,7 +26,6 @@ struct collected {
 	size_t len, room, most;
 	bool late;               /* `most` is what others have left it */
 	struct ckpt_save *save;
-	struct ckw_progress *run;
 	struct ckpt_err err;     /* what write has answered */
 };
 
@@ -74,25 +73,11 @@ static bool grow(struct collected *c, size_t len)
 	return true;
 }
 
-/* Has another part of the save failed? */
-static bool is_void(struct collected *c)
-{
-	struct ckpt_writer *w = c->save->writer;
-
-	pthread_mutex_lock(&w->lock);
-	bool failed = c->run->err.code != 0;
-
-	if (failed)
-		c->err = c->run->err;
-	pthread_mutex_unlock(&w->lock);
-	return failed || ckw_aborted(c->save, &c->err);
-}
-
 static int take(void *sink, const void *data, size_t len)
 {
 	struct collected *c = sink;
 
-	if (c->err.code != 0 || is_void(c))
+	if (c->err.code != 0 || ckw_pool_failed(c->save, &c->err))
 		return c->err.code;
 	if (len > c->most - c->len && c->late)
 		return ckb_err(&c->err, CKPT_ELIMIT, "with it the entries of "
@@ -115,8 +100,8 @@ static int make(struct ckw_tensor *t, struct collected *c,
 {
 	const struct ckpt_provider *p = &t->provider;
 	struct ckpt_err theirs = { 0 };
-	int rc = is_void(c) ? c->err.code
-			    : p->ops->serialise(p->ctx, take, c, &theirs);
+	int rc = ckw_pool_failed(c->save, &c->err)
+		? c->err.code : p->ops->serialise(p->ctx, take, c, &theirs);
 
 	if (c->err.code != 0) {
 		*err = c->err;
@@ -140,7 +125,7 @@ static int settle(struct ckpt_save *s, struct ckw_tensor *t,
 	t->provider = (struct ckpt_provider){ &collected_ops, c };
 	if (late) {
 		t->late = false;
-		t->bytes = c->len;
+		t->bytes = t->held = c->len;
 		t->shape->dim[0] = c->len;
 		atomic_fetch_add(&s->total, c->len);
 	}
@@ -151,15 +136,6 @@ static int settle(struct ckpt_save *s, struct ckw_tensor *t,
 }
 
 /* What the provider of @t must hand over: the bytes of its chunks. */
-static size_t bytes_of(const struct ckpt_save *s, const struct ckw_tensor *t)
-{
-	size_t bytes = 0;
-
-	for (size_t i = 0; i < t->chunk_count; i++)
-		bytes += s->plan[t->first_chunk + i].raw_len;
-	return bytes;
-}
-
 static int one(struct ckpt_save *s, struct ckw_progress *p, size_t i,
 	       size_t *unknown, struct ckpt_err *err)
 {
@@ -170,9 +146,8 @@ static int one(struct ckpt_save *s, struct ckw_progress *p, size_t i,
 	if (!c)
 		return ckb_err_nomem(err);
 	c->save = s;
-	c->run = p;
 	c->late = late;
-	c->most = late ? CKB_SERIALISED_MAX - *unknown : bytes_of(s, t);
+	c->most = late ? CKB_SERIALISED_MAX - *unknown : (size_t)t->held;
 	int rc = make(t, c, err);
 
 	if (rc < 0) {

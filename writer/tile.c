@@ -52,25 +52,26 @@ void ckw_runs(struct ckt_runs *runs, const struct ckpt_box *box,
 	ckt_runs_init(runs, box, part, item_bytes, strides, part->origin);
 }
 
-void ckw_foresee(const struct ckt_runs *runs, const uint8_t *base)
+void ckw_foresee(const struct ckt_runs *runs, const uint8_t *base,
+		 uint64_t first)
 {
 	uint64_t len = ckb_min_u64(runs->run_bytes, FORESEEN_BYTES);
 
 	for (uint64_t i = 0; i < len && !runs->done; i += 64)
-		__builtin_prefetch(base + runs->src_off + i);
+		__builtin_prefetch(base + (runs->src_off - first) + i);
 }
 
-void ckw_gather(const uint8_t *base, const struct ckpt_box *box,
-		const struct ckpt_box *part, uint32_t item_bytes,
-		uint8_t *dst)
+void ckw_gather(const uint8_t *base, uint64_t first,
+		const struct ckpt_box *box, const struct ckpt_box *part,
+		uint32_t item_bytes, uint8_t *dst)
 {
 	uint64_t off, to, len;
 	struct ckt_runs runs;
 
 	ckw_runs(&runs, box, part, item_bytes);
 	while (ckt_runs_next(&runs, &off, &to, &len)) {
-		ckw_foresee(&runs, base);
-		memcpy(dst + to, base + off, (size_t)len);
+		ckw_foresee(&runs, base, first);
+		memcpy(dst + to, base + (off - first), (size_t)len);
 	}
 }
 
@@ -144,19 +145,6 @@ static int read_runs(const struct ckpt_provider *p, uint64_t base,
 	return rc;
 }
 
-/* From a band that is lent: its bytes from @first of the box's own on. */
-static void gather_lent(const uint8_t *lent, uint64_t first,
-			const struct ckpt_box *box, uint32_t item_bytes,
-			const struct ckpt_box *part, uint8_t *dst)
-{
-	uint64_t off, to, len;
-	struct ckt_runs runs;
-
-	ckw_runs(&runs, box, part, item_bytes);
-	while (ckt_runs_next(&runs, &off, &to, &len))
-		memcpy(dst + to, lent + (off - first), (size_t)len);
-}
-
 int ckw_read_band(const struct ckpt_provider *p, uint64_t base,
 		  const struct ckpt_box *box, uint32_t item_bytes,
 		  const struct ckpt_box *parts, uint32_t count,
@@ -174,7 +162,7 @@ int ckw_read_band(const struct ckpt_provider *p, uint64_t base,
 		: NULL;
 
 	for (uint32_t i = 0; lent && i < count; i++)
-		gather_lent(lent, first, box, item_bytes, &parts[i], dst[i]);
+		ckw_gather(lent, first, box, &parts[i], item_bytes, dst[i]);
 	if (lent)
 		return 0;
 	for (uint32_t i = 0; i < count; i++)

@@ -114,3 +114,20 @@ bool ckb_room(void *array, size_t count, size_t *cap, size_t each)
 	*cap = more;
 	return true;
 }
+
+void *ckb_spare_take(void **list)
+{
+	void *buffer = *list;
+
+	if (buffer)
+		memcpy(list, buffer, sizeof(*list));
+	return buffer;
+}
+
+void ckb_spare_give(void **list, void *buffer)
+{
+	if (!buffer)
+		return;
+	memcpy(buffer, list, sizeof(*list));
+	*list = buffer;
+}

@@ -29,4 +29,9 @@ void *ckb_buf_extend(struct ckb_buf *buf, size_t len);
  * the pointer at @array points to; *@cap: its capacity in elements. */
 CKB_MUST bool ckb_room(void *array, size_t count, size_t *cap, size_t each);
 
+/* A list of spare buffers, each with the next one's address in front. NULL:
+ * there is none; no buffer is given where @buffer is NULL. */
+void *ckb_spare_take(void **list);
+void ckb_spare_give(void **list, void *buffer);
+
 #endif

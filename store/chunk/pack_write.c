@@ -46,8 +46,7 @@ struct ckc_pack_writer {
 
 	pthread_mutex_t lock;    /* guards all below */
 	uint8_t *buffer;         /* GATHER_BYTES, aligned */
-	uint8_t *spare;          /* others, each with the next's address in
-				    front */
+	void *spares;            /* others */
 	uint32_t aside;          /* being written, beside the buffer */
 	uint64_t held, end, reserved;
 	struct ckf_trailer_entry *entries;
@@ -97,28 +96,16 @@ static void write_out(const struct ckc_pack_writer *w, uint64_t off,
 		w->sys->sync_range(w->sys, w->fd, off, len);
 }
 
-static uint8_t *take_spare(struct ckc_pack_writer *w)
-{
-	uint8_t *spare = w->spare;
-
-	if (spare)
-		memcpy(&w->spare, spare, sizeof(w->spare));
-	return spare;
-}
-
 /* The lock is held. What swap_buffer() gave, back. */
 static void give_spare(struct ckc_pack_writer *w, uint8_t *buffer)
 {
-	if (!buffer)
-		return;
-	memcpy(buffer, &w->spare, sizeof(w->spare));
-	w->spare = buffer;
-	w->aside--;
+	ckb_spare_give(&w->spares, buffer);
+	w->aside -= buffer != NULL;
 }
 
 static void drop_spares(struct ckc_pack_writer *w)
 {
-	for (uint8_t *spare; (spare = take_spare(w)) != NULL;)
+	for (void *spare; (spare = ckb_spare_take(&w->spares)) != NULL;)
 		free(spare);
 }
 
@@ -132,7 +119,7 @@ static uint8_t *swap_buffer(struct ckc_pack_writer *w, size_t *out_whole)
 
 	if (w->aside == ASIDE_MAX)
 		return NULL;
-	uint8_t *spare = take_spare(w);
+	uint8_t *spare = ckb_spare_take(&w->spares);
 
 	if (!spare)
 		spare = aligned_alloc(CKB_PAYLOAD_ALIGN, GATHER_BYTES);
@@ -442,7 +429,8 @@ static int batch_begin(struct ckc_pack_writer *w, uint8_t *head,
 	size_t whole = 0;
 	int rc = 0;
 
-	*b = (struct batch){ .head = head, .from = w->held };
+	*b = (struct batch){ .head = head };
+	b->from = w->held;
 	if (w->end - w->held > 2 * CKB_PAYLOAD_ALIGN) {
 		b->full = swap_buffer(w, &whole);
 		if (b->full)

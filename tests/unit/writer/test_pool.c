@@ -223,6 +223,31 @@ static void saves_are_captured_and_stored_in_turn(void **state)
 	expect_whole(t, "b", 10 * MIB);
 }
 
+/* What ckw_capture_ns() goes by: a save that others are captured before was
+ * not copied meanwhile. The first is too large to say anything. */
+static void waiting_for_earlier_saves_is_not_copying(void **state)
+{
+	struct slow *t = *state;
+	struct gate g = GATE;
+	struct watch first = { .on_read = gate_pass, .ctx = &g };
+	struct ckpt_err err = { 0 };
+
+	open_writer(t, (struct ckpt_writer_opts){ 0 });
+	gate_open(&t->disk.gate);
+	struct ckpt_save *a = started(t, "a", LEN, &first);
+	struct ckpt_save *b = started(t, "b", MIB, NULL);
+
+	gate_await(&g);
+	usleep(500000);
+	gate_open(&g);
+	assert_ok(ckpt_save_wait(a, CKPT_DURABLE, &err));
+	assert_ok(ckpt_save_wait(b, CKPT_DURABLE, &err));
+	assert_true(t->w->copying.bytes == MIB);
+	assert_true(t->w->copying.ns > 0 && t->w->copying.ns < 5e8);
+	ckpt_save_free(a);
+	ckpt_save_free(b);
+}
+
 static void who_ceases_to_wait_wants_nothing_more(void **state)
 {
 	struct slow *t = *state;
@@ -439,6 +464,7 @@ int main(void)
 		TEST(staging_is_all_that_is_captured_ahead),
 		TEST(the_disk_has_several_writes_to_do),
 		TEST(saves_are_captured_and_stored_in_turn),
+		TEST(waiting_for_earlier_saves_is_not_copying),
 		TEST(who_ceases_to_wait_wants_nothing_more),
 		TEST(a_provider_is_read_by_one_thread_at_a_time),
 		TEST(a_failed_save_leaves_all_staging_to_the_next),

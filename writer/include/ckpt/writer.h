@@ -51,8 +51,9 @@ enum ckpt_codec {
 	CKPT_CODEC_RAW = 0,
 	CKPT_CODEC_ZSTD = 1,
 	CKPT_CODEC_PLANES = 2, /* numbers by the bytes of their elements */
-	CKPT_CODEC_AUTO = 255, /* raw while the disk keeps up with the
-				  processors, else PLANES, tile by tile */
+	CKPT_CODEC_AUTO = 255, /* raw while writes keep up (with the disk, or
+				  write_bytes_per_s), else PLANES, some tiles
+				  at a time */
 };
 
 /** How packs are written. */
@@ -84,8 +85,9 @@ enum ckpt_ionice {
  * (mprotect(2)), so a thread that writes there gets SIGSEGV at that very
  * instruction; a system call that would write there fails with EFAULT. Part
  * pages at the edges stay writable, as do pages that were not writable before,
- * memory with strides and memory of devices, and what the system refuses to
- * protect: pages of hugetlbfs, sealed mappings. Saves of one writer may share
+ * memory with strides, memory of devices that no processor reads (without
+ * CKPT_MEMORY_HOST), and what the system refuses to protect: pages of
+ * hugetlbfs, sealed mappings. Saves of one writer may share
  * pages: they are writable again after the last. Costs a look into
  * /proc/self/maps a save, and mappings: where there are too many, start fails
  * with CKPT_ENOMEM. Where there are too many to undo it, those pages stay
@@ -98,12 +100,16 @@ enum ckpt_ionice {
 struct ckpt_writer_opts {
 	size_t size;          /* sizeof(struct ckpt_writer_opts) */
 	size_t staging_bytes; /* memory for bytes in flight, had at open and
-				 never more; 0: 128 MiB; at least 32 MiB */
+				 never more; 0: 128 MiB; at least 32 MiB.
+				 All else of a save is under 64 MiB, but for
+				 what serialises */
 	enum ckpt_codec codec;
-	int zstd_level;       /* of ZSTD, and of PLANES for other data; 0: 1 */
+	int zstd_level;       /* of ZSTD, and of PLANES and AUTO for what is no
+				 number; 0: 1 */
 	uint64_t pack_bytes;  /* a pack is sealed past this; 0: 2 GiB */
 	uint32_t threads;     /* that compute at once; 0: as many as this
-				 process has processors, at most 16 */
+				 process has processors, at most 16; twelve
+				 more wait in writes */
 	int nice;             /* of these threads: 0 to 19; never less than
 				 the process's */
 	enum ckpt_io io;
@@ -161,7 +167,9 @@ struct ckpt_provider_ops {
 		    struct ckpt_err *err);
 	/*
 	 * Optional: the same bytes where they lie, when [@off, @off + @len)
-	 * is contiguous in host memory; else NULL.
+	 * is contiguous in host memory; else NULL. Called from any thread of
+	 * the writer, and by ckpt_save_start(); the same answer each time, and
+	 * good until CKPT_CAPTURED.
 	 */
 	const void *(*borrow)(void *ctx, uint64_t off, size_t len);
 	/* Optional: called once, when the writer needs @ctx no more. */
@@ -387,14 +395,17 @@ CKPT_API CKPT_MUST int ckpt_save_file(struct ckpt_save *save, uint32_t item,
 /**
  * Start saving everything described to @save.
  *
- * Blocks:      for the proof of coverage (S7) only; no tensor byte is copied.
+ * Blocks:      for the proof of coverage (S7) only, and with
+ *              CKPT_WRITER_PROTECT to ask providers and to protect; no tensor
+ *              byte is copied.
  * Buffers:     tensors stay borrowed, and must not be written to or freed,
  *              until ckpt_save_wait(CKPT_CAPTURED) has returned 0, or
  *              ckpt_save_abort() or ckpt_save_free() has returned.
  * Returns:     0; CKPT_EINVAL, holes or overlaps, naming tensor and box, or a
  *              file where another file of its item needs a folder;
  *              CKPT_ESTATE, started before; CKPT_ECANCELED, aborted;
- *              CKPT_ENOMEM.
+ *              CKPT_ENOMEM; with CKPT_WRITER_PROTECT also what says that
+ *              /proc/self/maps cannot be read.
  */
 CKPT_API CKPT_MUST int ckpt_save_start(struct ckpt_save *save,
 				       struct ckpt_err *err);
