@@ -5,6 +5,8 @@ readers in a small cache, damage under a mapping, what changes while they look.
 
 Requests are counted by the mount's own figures, bytes that the daemon reads by
 the kernel's (/proc/PID/io)."""
+import contextlib
+import ctypes
 import errno
 import mmap
 import os
@@ -31,6 +33,29 @@ def mapped(path, flags):
     with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, flags=flags,
                                           prot=mmap.PROT_READ) as m:
         return m[:]
+
+
+@contextlib.contextmanager
+def locked(path):
+    """A file's pages stay, though the machine is short of memory: only the
+    daemon or an open could still drop them."""
+    with open(path, "rb") as f:
+        m = mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE,
+                      prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    base = ctypes.c_char.from_buffer(m)
+    libc = ctypes.CDLL(None, use_errno=True)
+    got = libc.mlock2(ctypes.c_void_p(ctypes.addressof(base)),
+                      ctypes.c_size_t(len(m)), 1)  # MLOCK_ONFAULT
+    # of a user who may not lock so much, the pages may go
+    check(got == 0 or os.geteuid() != 0, f"mlock2: {ctypes.get_errno()}")
+    del base
+    # on fault: a page is locked once it is touched
+    for at in range(0, len(m), mmap.PAGESIZE):
+        m[at]
+    try:
+        yield
+    finally:
+        m.close()
 
 
 def grown(point, before):
@@ -81,23 +106,29 @@ def few_requests(store, array):
         check(SIZE <= n["cells.decoded_bytes"] <= SIZE + 2 * CELL,
               f"each cell once: {n['cells.decoded_bytes']} of {SIZE}")
 
-        before = status(point)
-        equal(sha(file.read_bytes()), sha(data), "again")
-        equal(sha(mapped(file, mmap.MAP_PRIVATE)), sha(data), "and mapped")
-        n = grown(point, before)
-        equal((n["requests.read"], n["bytes.served"]), (0, 0),
-              "what was read stays in the kernel, over opens")
+        with locked(file):
+            read_again(point, file, data)
 
-        before = status(point)
-        with open(file, "rb", buffering=0) as f:
-            for i in range(2000):
-                off = i * 7919 % (SIZE // 4096) * 4096
-                if os.pread(f.fileno(), 4096, off) != data[off:off + 4096]:
-                    check(False, f"4 KiB at {off}")
-                os.fstat(f.fileno())
-        n = grown(point, before)
-        check(n["requests.getattr"] <= 2 and n["requests.read"] == 0,
-              f"2,000 small reads and stats: {n['requests.getattr']} getattr")
+
+def read_again(point, file, data):
+    """What was read stays in the kernel, over opens."""
+    before = status(point)
+    equal(sha(file.read_bytes()), sha(data), "again")
+    equal(sha(mapped(file, mmap.MAP_PRIVATE)), sha(data), "and mapped")
+    n = grown(point, before)
+    equal((n["requests.read"], n["bytes.served"]), (0, 0),
+          "what was read stays in the kernel, over opens")
+
+    before = status(point)
+    with open(file, "rb", buffering=0) as f:
+        for i in range(2000):
+            off = i * 7919 % (SIZE // 4096) * 4096
+            if os.pread(f.fileno(), 4096, off) != data[off:off + 4096]:
+                check(False, f"4 KiB at {off}")
+            os.fstat(f.fileno())
+    n = grown(point, before)
+    check(n["requests.getattr"] <= 2 and n["requests.read"] == 0,
+          f"2,000 small reads and stats: {n['requests.getattr']} getattr")
 
 
 def direct(store, array):
