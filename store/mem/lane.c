@@ -14,7 +14,7 @@
  * of the semaphore, and nobody gets a lane until it could be closed, so that a
  * device that stands still costs one deadline, not one a tensor.
  *
- * Invariant: lane, bounce and failed belong to whoever set TAKEN.
+ * Invariant: what is not atomic belongs to whoever set TAKEN.
  */
 #include "mem/mem_impl.h"
 
@@ -33,6 +33,11 @@ static bool take(struct ckd_lane *lane, int from)
 static void give(struct ckd_lane *lane, int to)
 {
 	atomic_store_explicit(&lane->state, to, memory_order_release);
+}
+
+static uint64_t deadline_of(const struct ckpt_memory *mem)
+{
+	return atomic_load_explicit(&mem->deadline_ns, memory_order_relaxed);
 }
 
 /* Close the kind's lane; false: the device holds on to it. */
@@ -57,10 +62,12 @@ static int unstick(struct ckpt_memory *mem, struct ckpt_err *err)
 		if (!take(lane, CKD_LANE_STUCK))
 			continue;
 		if (!shut(lane)) {
+			uint64_t ns = lane->gave_up_ns;
+
 			give(lane, CKD_LANE_STUCK);
-			return ckd_stalled(mem, "it still holds on to a copy "
-					   "that was given up, as it did not "
-					   "end", err);
+			return ckd_stalled(mem, ns, "a copy did not end",
+					   ", and it still holds on to it",
+					   err);
 		}
 		give(lane, CKD_LANE_FREE);
 		if (atomic_fetch_sub_explicit(&mem->stuck, 1,
@@ -73,8 +80,7 @@ static int unstick(struct ckpt_memory *mem, struct ckpt_err *err)
 
 static int await_free(struct ckpt_memory *mem, struct ckpt_err *err)
 {
-	uint64_t ns = atomic_load_explicit(&mem->deadline_ns,
-					   memory_order_relaxed);
+	uint64_t ns = deadline_of(mem);
 	struct timespec until;
 
 	if (sem_trywait(&mem->free_lanes) == 0)
@@ -88,7 +94,8 @@ static int await_free(struct ckpt_memory *mem, struct ckpt_err *err)
 	}
 	while (sem_clockwait(&mem->free_lanes, CLOCK_MONOTONIC, &until) != 0)
 		if (errno != EINTR)
-			return ckd_stalled(mem, "no lane came free", err);
+			return ckd_stalled(mem, ns, "no lane came free", "",
+					   err);
 	return 0;
 }
 
@@ -137,6 +144,7 @@ void ckd_lane_put(struct ckd_lane *lane, bool idle)
 	if ((lane->failed || !idle) && !shut(lane)) {
 		atomic_fetch_add_explicit(&mem->stuck, 1,
 					  memory_order_relaxed);
+		lane->gave_up_ns = deadline_of(mem);
 		give(lane, CKD_LANE_STUCK);
 		return;
 	}
@@ -209,13 +217,12 @@ int ckd_wait(struct ckd_lane *lane, uint64_t event, struct ckpt_err *err)
 {
 	struct ckpt_memory *mem = lane->mem;
 	struct ckpt_err theirs = { 0 };
-	uint64_t ns = atomic_load_explicit(&mem->deadline_ns,
-					   memory_order_relaxed);
+	uint64_t ns = deadline_of(mem);
 	int rc = mem->ops.wait(lane->lane, event, ns, &theirs);
 
 	if (rc == CKPT_EBUSY) {
 		lane->failed = true;
-		return ckd_stalled(mem, "a copy did not end", err);
+		return ckd_stalled(mem, ns, "a copy did not end", "", err);
 	}
 	return done(lane, rc, &theirs, err);
 }

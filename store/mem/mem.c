@@ -74,18 +74,15 @@ int ckd_failed(struct ckpt_memory *mem, int rc, const struct ckpt_err *theirs,
 	return code;
 }
 
-int ckd_stalled(const struct ckpt_memory *mem, const char *what,
-		struct ckpt_err *err)
+int ckd_stalled(const struct ckpt_memory *mem, uint64_t ns, const char *what,
+		const char *more, struct ckpt_err *err)
 {
-	uint64_t ms = atomic_load_explicit(&mem->deadline_ns,
-					   memory_order_relaxed) / 1000000;
+	uint64_t ms = ns / 1000000;
+	bool whole = ms % 1000 == 0;
 
-	if (ms % 1000 == 0)
-		ckb_err(err, CKPT_EIO, "device '%s' stalled: %s within %ju s",
-			mem->name, what, (uintmax_t)(ms / 1000));
-	else
-		ckb_err(err, CKPT_EIO, "device '%s' stalled: %s within %ju ms",
-			mem->name, what, (uintmax_t)ms);
+	ckb_err(err, CKPT_EIO, "device '%s' stalled: %s within %ju %s%s",
+		mem->name, what, (uintmax_t)(whole ? ms / 1000 : ms),
+		whole ? "s" : "ms", more);
 	if (err)
 		err->sys_errno = ETIMEDOUT;
 	return CKPT_EIO;

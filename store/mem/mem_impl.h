@@ -25,6 +25,7 @@ struct ckd_lane {
 	uint8_t *bounce;   /* kept while the memory lives; NULL: none yet */
 	uint32_t queued;   /* copies since it was last seen empty */
 	bool failed;       /* close it when it is put back */
+	uint64_t gave_up_ns; /* the deadline when it got stuck */
 };
 
 struct ckd_slab {
@@ -55,8 +56,9 @@ struct ckpt_memory {
  * is lost. */
 int ckd_failed(struct ckpt_memory *mem, int rc, const struct ckpt_err *theirs,
 	       struct ckpt_err *err);
-int ckd_stalled(const struct ckpt_memory *mem, const char *what,
-		struct ckpt_err *err);
+/* "...: @what within @ns@more" */
+int ckd_stalled(const struct ckpt_memory *mem, uint64_t ns, const char *what,
+		const char *more, struct ckpt_err *err);
 /* CKPT_EIO when the device is lost. */
 int ckd_check_lost(struct ckpt_memory *mem, struct ckpt_err *err);
 /* No lane is stuck any more: let go of slabs that were freed meanwhile. */

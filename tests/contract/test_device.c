@@ -365,7 +365,7 @@ static void a_device_that_wakes_up_is_used_again(void **state)
 	assert_says(err, "': device 'fake' stalled"); /* of either tensor */
 	ckpt_memory_set_deadline(mem, 0); /* not waited for: else 60 s */
 	while ((rc = save_two(f, "b", mem, mem, data, len, &err)) != 0) {
-		assert_says(err, "still holds on to a copy");
+		assert_says(err, "still holds on to it");
 		usleep(10000);
 	}
 	ckpt_memory_unref(mem);

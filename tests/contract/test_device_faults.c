@@ -171,7 +171,7 @@ static void save_again(struct devices *t, const char *name,
 
 	ckpt_memory_set_deadline(mem, 0);
 	while ((rc = finish(start(t, name, mem, false), &err)) != 0) {
-		assert_says(err, "still holds on to a copy");
+		assert_says(err, "still holds on to it");
 		usleep(20000);
 	}
 	expect_whole(t, name);

@@ -307,7 +307,7 @@ static void a_device_that_stands_still_meets_its_deadline(
 	CHECK(gpu_now_ns() - start < 5000 * MS);
 	start = gpu_now_ns();
 	FAILS(p.ops->read(p.ctx, 0, have, len, &err),
-	      "still holds on to a copy");
+	      "still holds on to it");
 	CHECK(gpu_now_ns() - start < 500 * MS);
 	gate_end(&g);
 	ckpt_memory_set_deadline(mem, 0);

@@ -239,7 +239,7 @@ static void a_copy_that_ends_late_hurts_nobody(void **state)
 	ckd_free(mem, p);
 	ckpt_memory_set_deadline(mem, 0);
 	while ((rc = fix_copy(mem, &to, "b", 1, &err)) != 0) {
-		assert_says(err, "still holds on to a copy");
+		assert_says(err, "still holds on to it");
 		nanosleep(&(struct timespec){ .tv_nsec = 5 * MS }, NULL);
 		tries++;
 	}

@@ -120,7 +120,7 @@ static void a_stalled_lane_costs_one_deadline(void **state)
 	t.wait_rc = 0;
 	for (int i = 0; i < 2; i++) { /* the device still has it */
 		assert_code(fix_copy(mem, &byte, "x", 1, &err), CKPT_EIO);
-		assert_says(err, "still holds on to a copy");
+		assert_says(err, "still holds on to it");
 		assert_int_equal(t.opened, 1);
 	}
 	assert_ok(fix_copy(mem, &byte, "x", 1, &err));
