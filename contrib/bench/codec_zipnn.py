@@ -5,7 +5,7 @@
 usage: codec_zipnn.py BENCH_CODEC [ROUNDS]
 
 BENCH_CODEC is build/contrib/bench_codec. Needs ZipNN, which is in no
-distribution: python3 -m venv z python3 -m venv /tmp/z && /tmp/z/bin/pip install zipnn torchpython3 -m venv /tmp/z && /tmp/z/bin/pip install zipnn torch z/bin/pip install zipnn torch
+distribution: python3 -m venv z && z/bin/pip install zipnn torch
 
 ZipNN gets each kind of data whole, 4 MiB, as it cuts it by itself; we cut it in
 cells of 256 KiB and take and check checksums. The two take turns: a round of
