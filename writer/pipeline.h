@@ -103,7 +103,8 @@ bool ckw_pool_stored(struct ckpt_writer *w, struct ckw_progress *p);
 void ckw_pool_remove(struct ckpt_writer *w, struct ckw_progress *p);
 void ckw_pool_fail(struct ckpt_writer *w, struct ckw_progress *p,
 		   const struct ckpt_err *err);
-/* Has something of it failed? Any thread. */
+/* Has something of it failed, or was it aborted? *@err: what, or NULL. Any
+ * thread. */
 bool ckw_pool_failed(struct ckpt_save *s, struct ckpt_err *err);
 /* A caller waits for the capture: it comes first. */
 void ckw_pool_want(struct ckpt_save *s, bool yes);

@@ -46,8 +46,11 @@ def locked(path):
     libc = ctypes.CDLL(None, use_errno=True)
     got = libc.mlock2(ctypes.c_void_p(ctypes.addressof(base)),
                       ctypes.c_size_t(len(m)), 1)  # MLOCK_ONFAULT
-    # of a user who may not lock so much, the pages may go
-    check(got == 0 or os.geteuid() != 0, f"mlock2: {ctypes.get_errno()}")
+    if got != 0:
+        why = os.strerror(ctypes.get_errno())
+        check(os.geteuid() != 0, f"mlock2: {why}")
+        print(f"{len(m)} bytes cannot be locked ({why}): a machine short of "
+              "memory may drop them, and the test fails")
     del base
     # on fault: a page is locked once it is touched
     for at in range(0, len(m), mmap.PAGESIZE):
@@ -128,7 +131,8 @@ def read_again(point, file, data):
             os.fstat(f.fileno())
     n = grown(point, before)
     check(n["requests.getattr"] <= 2 and n["requests.read"] == 0,
-          f"2,000 small reads and stats: {n['requests.getattr']} getattr")
+          f"2,000 small reads and stats: {n['requests.getattr']} getattr, "
+          f"{n['requests.read']} read")
 
 
 def direct(store, array):
