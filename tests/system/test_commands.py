@@ -700,7 +700,7 @@ def shown(tmp):
 def reindexed(store, tmp):
     """The reason is the system's own: full, read-only."""
     if os.geteuid() != 0:
-        print("not root: reindex of full and read-only stores is not tried")
+        left_out("reindex of full and read-only stores: root is needed")
         return
     script = """set -e
         mount -t tmpfs -o size=2m none "$1"; cp -r "$2" "$1/s"

@@ -49,8 +49,8 @@ def locked(path):
     if got != 0:
         why = os.strerror(ctypes.get_errno())
         check(os.geteuid() != 0, f"mlock2: {why}")
-        print(f"{len(m)} bytes cannot be locked ({why}): a machine short of "
-              "memory may drop them, and the test fails")
+        left_out(f"{len(m)} bytes cannot be locked ({why}): where memory is "
+                 "short the kernel drops them, and the test fails")
     del base
     # on fault: a page is locked once it is touched
     for at in range(0, len(m), mmap.PAGESIZE):
@@ -100,6 +100,8 @@ def few_requests(store, array):
             ahead = f"/sys/class/bdi/{line[2]}/read_ahead_kb"
             os.stat(file)
             check(int(open(ahead).read()) >= 4096, "read-ahead")
+        else:
+            left_out("large read-ahead: root is needed")
         before = status(point)
         data = mapped(file, mmap.MAP_SHARED)
         n = grown(point, before)
@@ -369,7 +371,7 @@ def main():
         if os.geteuid() == 0:
             another_namespace(tmp, store)
         else:
-            print("another namespace: root is needed")
+            left_out("another namespace: root is needed")
         damaged_under_a_map(tmp, store, array)
     done()
 

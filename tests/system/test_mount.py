@@ -73,6 +73,8 @@ def keeps_to_itself(store, point):
         os.stat(point)
         check(int(open(ahead).read()) >= 4096,
               f"read-ahead of the mount: {open(ahead).read()} KiB")
+    else:
+        left_out("the mount's read-ahead: root is needed")
     run("umount", point)
 
 
@@ -123,6 +125,8 @@ def ends_alone(store, point):
         check(wait_for(lambda: ended(second)), "the covered one ends")
         equal((point / "mine").read_text(), "kept", "what is on top is left")
         tool("umount", point)
+    else:
+        left_out("what is mounted on top of a mount: root is needed")
     run("umount", point)
     check(not os.path.ismount(point), "the dead one is cleared")
 

@@ -222,7 +222,7 @@ def main():
         if os.path.exists("/proc/self/stack") and os.geteuid() == 0:
             ends_while_dropping(store, tmp / "m", files)
         else:
-            print("stacks may not be read: no SIGTERM while dropping")
+            left_out("SIGTERM while dropping: stacks may not be read")
         sweeps_its_own(store, tmp / "m", files)
         with mounted(store) as point:
             appears(store, point, files)
