@@ -106,8 +106,8 @@ void ckw_pool_fail(struct ckpt_writer *w, struct ckw_progress *p,
 /* Has something of it failed, or was it aborted? *@err: what, or NULL. Any
  * thread. */
 bool ckw_pool_failed(struct ckpt_save *s, struct ckpt_err *err);
-/* A caller waits for the capture: it comes first. */
-void ckw_pool_want(struct ckpt_save *s, bool yes);
+/* A caller waits for @phase: what it needs comes first. */
+void ckw_pool_want(struct ckpt_save *s, enum ckpt_phase phase, bool yes);
 /* The thread writes, and takes no processor. */
 void ckw_pool_writing(struct ckw_worker *k, bool yes);
 /* Do so many writes wait that the disk is what all wait for? */

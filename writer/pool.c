@@ -282,9 +282,20 @@ static bool caller_waits(const struct ckw_pool *pool)
 	const struct ckpt_save *s = pool->writer->first;
 
 	for (; s; s = s->next)
-		if (s->run && s->wanted > 0 && s->run->uncaptured > 0)
+		if (s->run && s->wanted[CKPT_CAPTURED - 1] > 0 &&
+		    s->run->uncaptured > 0)
 			return true;
 	return false;
+}
+
+/* Has the disk enough to do, so that captures may come before stores? Who waits
+ * for all to be durable gains by every byte that is written early. */
+static bool enough_writes(const struct ckw_pool *pool)
+{
+	const struct ckpt_save *front = pool->writer->first;
+	bool waits = front && front->wanted[CKPT_DURABLE - 1] > 0;
+
+	return pool->writing >= (waits ? BEHIND : 2);
 }
 
 static bool find_job(struct ckw_pool *pool, struct job *out)
@@ -295,7 +306,7 @@ static bool find_job(struct ckw_pool *pool, struct job *out)
 	if (is_busy(pool) ||
 	    (!waited && ckw_share_spent(pool->writer, &until)))
 		return false;
-	if ((waited || pool->writing >= 2) && find_capture(pool, out))
+	if ((waited || enough_writes(pool)) && find_capture(pool, out))
 		return true;
 	return find_store(pool, out) || find_capture(pool, out);
 }
@@ -570,12 +581,12 @@ void ckw_pool_remove(struct ckpt_writer *w, struct ckw_progress *p)
 	pthread_mutex_unlock(&w->lock);
 }
 
-void ckw_pool_want(struct ckpt_save *s, bool yes)
+void ckw_pool_want(struct ckpt_save *s, enum ckpt_phase phase, bool yes)
 {
 	struct ckpt_writer *w = s->writer;
 
 	pthread_mutex_lock(&w->lock);
-	s->wanted += yes ? 1u : -1u;
+	s->wanted[phase - 1] += yes ? 1u : -1u;
 	if (s->run)
 		ckw_pool_wake(w);
 	pthread_mutex_unlock(&w->lock);

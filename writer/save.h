@@ -143,7 +143,7 @@ struct ckpt_save {
 	struct ckw_progress *run;       /* while it is in the pool; guard:
 					   writer's lock */
 	bool has_run;                   /* it was; guard: writer's lock */
-	uint32_t wanted;                /* callers who wait for CAPTURED;
+	uint32_t wanted[CKW_PHASES];    /* callers who wait for each phase;
 					   guard: writer's lock */
 	/* shared */
 	pthread_mutex_t lock;

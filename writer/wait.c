@@ -136,8 +136,7 @@ static int check_phase(enum ckpt_phase phase, struct ckpt_err *err)
 int ckpt_save_wait_for(struct ckpt_save *s, enum ckpt_phase phase,
 		       uint64_t timeout_ns, struct ckpt_err *err)
 {
-	/* who only looks changes nothing */
-	bool wants = phase == CKPT_CAPTURED && timeout_ns > 0;
+	bool wants = timeout_ns > 0; /* who only looks changes nothing */
 	int rc = check_phase(phase, err);
 
 	if (rc == 0)
@@ -145,7 +144,7 @@ int ckpt_save_wait_for(struct ckpt_save *s, enum ckpt_phase phase,
 	if (rc < 0)
 		return rc;
 	if (wants)
-		ckw_pool_want(s, true);
+		ckw_pool_want(s, phase, true);
 	pthread_mutex_lock(&s->lock);
 	if (s->state == CKW_DESCRIBING) {
 		rc = ckb_err(err, CKPT_ESTATE, "save '%s' was not started",
@@ -160,7 +159,7 @@ int ckpt_save_wait_for(struct ckpt_save *s, enum ckpt_phase phase,
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (wants)
-		ckw_pool_want(s, false);
+		ckw_pool_want(s, phase, false);
 	return rc;
 }
 
