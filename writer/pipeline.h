@@ -180,7 +180,7 @@ const struct ckw_chunk *ckw_past_chunk(const struct ckpt_save *s,
 const struct ckpt_stats *ckw_past_stats(const struct ckpt_save *s,
 					const struct ckw_tensor *t, size_t i);
 
-/* ---- put.c: chunks into packs ---- */
+/* ---- look.c: what a chunk is ---- */
 
 /* A captured chunk, of @tensor; @part: its statistics, to fill. */
 struct ckw_todo {
@@ -189,6 +189,13 @@ struct ckw_todo {
 	struct ckpt_stats *part;
 	uint8_t *data;
 };
+
+/* What each of @todo is: its digest, statistics and marks. Those that are not
+ * as in the last save go to @out_changed. Returns how many. */
+uint32_t ckw_look(struct ckpt_save *s, const struct ckw_todo *todo,
+		  uint32_t count, const struct ckw_todo **out_changed);
+
+/* ---- put.c: chunks into packs ---- */
 
 /* Store up to CKC_PUT_MAX chunks, whose bytes may be coded where they are. */
 CKB_MUST int ckw_put(struct ckw_worker *k, struct ckpt_save *s,

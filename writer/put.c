@@ -2,13 +2,12 @@
 /*
  * put.c - chunks into packs: the second half of a chunk's way.
  *
- * Statistics; unchanged since the last save? else SHA-256; known already (in
- * this save, or in the index, a hit proved by its record header)? else coded,
- * in place, and written. Many threads put chunks into one pack. A pack that is
- * full gets no more; the last thread that writes to it seals and publishes it.
- * The save's last pack takes a copy of the manifest along, so that a lost
- * manifest can be had back from packs; the places of all chunks are known by
- * then.
+ * What is it (look.c); known already (in this save, or in the index, a hit
+ * proved by its record header)? else coded, in place, and written. Many threads
+ * put chunks into one pack. A pack that is full gets no more; the last thread
+ * that writes to it seals and publishes it. The save's last pack takes a copy
+ * of the manifest along, so that a lost manifest can be had back from packs; the
+ * places of all chunks are known by then.
  *
  * Refuses nothing; a failed write or sync comes back as it is, and the pack is
  * never written to again (S5).
@@ -19,12 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/limits.h"
 #include "chunk/digest.h"
 #include "format/entry.h"
 #include "pipeline.h"
-#include "tensor/stats.h"
 
 struct ckw_pack {
 	struct ckc_pack_writer *w;
@@ -210,30 +207,6 @@ static int write_batch(struct ckw_worker *k, struct ckpt_save *s,
 	return rc;
 }
 
-/* Statistics and marks; true: as in the last save, and its chunk is there. */
-static bool unchanged(struct ckpt_save *s, const struct ckw_todo *d)
-{
-	struct ckw_chunk *c = d->chunk;
-	size_t i = (size_t)(c - s->plan) - d->tensor->first_chunk;
-	struct ckq_place place;
-	const struct ckw_chunk *was = ckw_past_chunk(s, d->tensor, i, &place);
-	struct ckb_mark m;
-
-	ckt_stats_init(d->part, d->tensor->dtype);
-	d->part->value_class = d->tensor->stats.value_class;
-	ckt_stats_add(d->part, d->tensor->dtype, d->data, c->raw_len);
-	c->quick = ckw_quick(d->data, c->raw_len);
-	ckb_mark_init(&m, s->writer->seed);
-	ckb_mark_add(&m, d->data, c->raw_len);
-	ckb_mark_end(&m, c->mark);
-	if (!was || was->raw_len != c->raw_len ||
-	    memcmp(was->mark, c->mark, sizeof(c->mark)) != 0 ||
-	    !cks_find_proved(s->find, was->digest, &place))
-		return false;
-	memcpy(c->digest, was->digest, sizeof(c->digest));
-	return true;
-}
-
 static int put_batch(struct ckw_worker *k, struct ckpt_save *s,
 		     struct batch *b, struct ckpt_err *err)
 {
@@ -255,38 +228,18 @@ static int put_batch(struct ckw_worker *k, struct ckpt_save *s,
 	return rc < 0 ? rc : last;
 }
 
-static void hash(const struct ckw_todo *const *todo, uint32_t count)
-{
-	const void *data[2];
-	uint8_t *out[2];
-	size_t len[2];
-
-	for (uint32_t i = 0; i < count; i++) {
-		data[i & 1] = todo[i]->data;
-		len[i & 1] = todo[i]->chunk->raw_len;
-		out[i & 1] = todo[i]->chunk->digest;
-		if (i & 1)
-			ckc_sha256_pair(data, len, out);
-	}
-	if (count & 1)
-		ckc_sha256(data[0], len[0], out[0]);
-}
-
 int ckw_put(struct ckw_worker *k, struct ckpt_save *s,
 	    const struct ckw_todo *todo, uint32_t count, struct ckpt_err *err)
 {
 	const struct ckw_todo *changed[CKC_PUT_MAX];
 	struct batch b = { 0 };
 	uint64_t bytes = 0;
-	uint32_t n = 0;
 
 	CKB_REQUIRE(count <= CKC_PUT_MAX);
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < count; i++)
 		bytes += todo[i].chunk->raw_len;
-		if (!unchanged(s, &todo[i]))
-			changed[n++] = &todo[i];
-	}
-	hash(changed, n);
+	uint32_t n = ckw_look(s, todo, count, changed);
+
 	count_up(&s->hashed, bytes);
 	count_up(&s->chunks, count);
 	for (uint32_t i = 0; i < n; i++)

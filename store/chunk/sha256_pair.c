@@ -82,7 +82,7 @@ static inline void two_rounds(struct state *s, __m128i words)
 }
 
 void ckc_sha256_pair_blocks(uint32_t h[2][8], const uint8_t *const data[2],
-			    size_t blocks)
+			    size_t blocks, size_t ahead)
 {
 	struct state a = state_load(h[0]), b = state_load(h[1]);
 	const uint8_t *from[2] = { data[0], data[1] };
@@ -91,6 +91,8 @@ void ckc_sha256_pair_blocks(uint32_t h[2][8], const uint8_t *const data[2],
 		struct state a0 = a, b0 = b;
 		__m128i wa[4], wb[4];
 
+		__builtin_prefetch(from[0] + ahead, 0, 2);
+		__builtin_prefetch(from[1] + ahead, 0, 2);
 		block_load(wa, from[0]);
 		block_load(wb, from[1]);
 #pragma GCC unroll 16
