@@ -3,11 +3,11 @@
  * look.c - what a captured chunk is: as in the last save, or its statistics,
  * marks and SHA-256.
  *
- * Memory is slower than all of them but SHA-256. So a chunk whose head says that
- * it has changed, as in every step of dense training, is looked at block by
- * block: statistics and mark find in the cache what was brought there while the
- * block before was hashed. Chunks go in pairs, as SHA-256 takes two messages at
- * once in little more time than one.
+ * Memory is slower than all of them but SHA-256. So a chunk whose head says
+ * that it has changed, as in every step of dense training, is looked at block
+ * by block: statistics and mark find in the cache what was brought there while
+ * the block before was hashed. Chunks go in pairs, as SHA-256 takes two
+ * messages at once in little more time than one.
  *
  * Nothing fails and nothing is allocated. Threads: any, each with its own
  * chunks.

@@ -6,8 +6,8 @@
  * proved by its record header)? else coded, in place, and written. Many threads
  * put chunks into one pack. A pack that is full gets no more; the last thread
  * that writes to it seals and publishes it. The save's last pack takes a copy
- * of the manifest along, so that a lost manifest can be had back from packs; the
- * places of all chunks are known by then.
+ * of the manifest along, so that a lost manifest can be had back from packs;
+ * the places of all chunks are known by then.
  *
  * Refuses nothing; a failed write or sync comes back as it is, and the pack is
  * never written to again (S5).

@@ -5,7 +5,8 @@
  *
  * Lane i % 8 takes in element i: what comes out depends on the bytes alone,
  * not on the processor, so equal tiles give equal sums everywhere. Each kind
- * has two forms: for any processor, and _wide for x86-64 with AVX2.
+ * has three forms: for any processor, and for x86-64 _wide with AVX2 and _512
+ * with AVX-512.
  */
 #ifndef CKT_FOLD_H
 #define CKT_FOLD_H
@@ -41,6 +42,19 @@ void ckt_fold_f16_wide(struct ckt_fold *f, const uint8_t *p, size_t n);
 static inline bool ckt_fold_has_wide(void)
 {
 	return __builtin_cpu_supports("avx2");
+}
+
+/* Only where ckt_fold_has_512(). */
+void ckt_fold_f32_512(struct ckt_fold *f, const uint8_t *p, size_t n);
+void ckt_fold_bf16_512(struct ckt_fold *f, const uint8_t *p, size_t n);
+void ckt_fold_f16_512(struct ckt_fold *f, const uint8_t *p, size_t n);
+
+static inline bool ckt_fold_has_512(void)
+{
+	return __builtin_cpu_supports("avx512f") &&
+	       __builtin_cpu_supports("avx512bw") &&
+	       __builtin_cpu_supports("avx512dq") &&
+	       __builtin_cpu_supports("avx512vl");
 }
 #endif
 

@@ -54,6 +54,10 @@ static void take_one(struct ckpt_stats *s, double x)
 static ckt_fold_fn fold_for(enum ckpt_dtype dtype)
 {
 #ifdef __x86_64__
+	if (ckt_fold_has_512())
+		return dtype == CKPT_F32 ? ckt_fold_f32_512
+		     : dtype == CKPT_BF16 ? ckt_fold_bf16_512
+					  : ckt_fold_f16_512;
 	if (ckt_fold_has_wide())
 		return dtype == CKPT_F32 ? ckt_fold_f32_wide
 		     : dtype == CKPT_BF16 ? ckt_fold_bf16_wide

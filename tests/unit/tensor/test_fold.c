@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fold.c - lanes against one element at a time, both widths alike. */
+/* test_fold.c - lanes against one element at a time, all widths alike. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,7 @@ static void assert_same(const struct ckt_fold *a, const struct ckt_fold *b)
 
 static void check(enum ckpt_dtype dtype, ckt_fold_fn fold)
 {
-	size_t half = N / 2, item = ckpt_dtype_bits(dtype) / 8;
+	size_t half = N / 2 + CKT_FOLD_LANES, item = ckpt_dtype_bits(dtype) / 8;
 	struct ckt_fold want, got;
 
 	fill(dtype);
@@ -108,11 +108,27 @@ static void wide_lanes_are_the_same(void **state)
 	skip();
 }
 
+static void widest_lanes_are_the_same(void **state)
+{
+	(void)state;
+#ifdef __x86_64__
+	if (ckt_fold_has_512()) {
+		check(CKPT_F16, ckt_fold_f16_512);
+		check(CKPT_BF16, ckt_fold_bf16_512);
+		check(CKPT_F32, ckt_fold_f32_512);
+		return;
+	}
+#endif
+	printf("no AVX-512 here: the widest lanes are not tested\n");
+	skip();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(plain_lanes_are_exact),
 		cmocka_unit_test(wide_lanes_are_the_same),
+		cmocka_unit_test(widest_lanes_are_the_same),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
