@@ -6,7 +6,7 @@
  * Memory is slower than all of them but SHA-256. So a chunk whose head says
  * that it has changed, as in every step of dense training, is looked at block
  * by block: statistics and mark find in the cache what was brought there while
- * the block before was hashed. Chunks go in pairs, as SHA-256 takes two
+ * the block before was hashed, all chunks side by side: SHA-256 takes several
  * messages at once in little more time than one.
  *
  * Nothing fails and nothing is allocated. Threads: any, each with its own
@@ -16,11 +16,13 @@
 
 #include "base/hash.h"
 #include "chunk/digest.h"
+#include "chunk/pack.h"
 #include "pipeline.h"
 #include "tensor/stats.h"
 
 /* Whole elements of every kind: F6 has four in three bytes. */
 #define BLOCK_BYTES CKC_AHEAD_BYTES
+_Static_assert(CKC_PUT_MAX <= CKC_SHA256_LANES, "side by side");
 _Static_assert(BLOCK_BYTES % (3 * 64) == 0, "elements, and SHA-256's blocks");
 
 static bool unchanged(struct ckpt_save *s, const struct ckw_todo *d)
@@ -45,14 +47,14 @@ static bool unchanged(struct ckpt_save *s, const struct ckw_todo *d)
 	return true;
 }
 
-/* One chunk, or two side by side. */
+/* Chunks side by side. */
 static void take_in(uint64_t seed, const struct ckw_todo *const *todo,
 		    uint32_t count)
 {
-	struct ckb_mark marks[2];
-	struct ckc_sha256 sha[2];
-	const void *data[2];
-	size_t len[2] = { 0 }, most = 0;
+	struct ckb_mark marks[CKC_PUT_MAX];
+	struct ckc_sha256 sha[CKC_PUT_MAX];
+	const void *data[CKC_PUT_MAX];
+	size_t len[CKC_PUT_MAX], most = 0;
 
 	for (uint32_t i = 0; i < count; i++) {
 		const struct ckw_todo *d = todo[i];
@@ -75,10 +77,7 @@ static void take_in(uint64_t seed, const struct ckw_todo *const *todo,
 				      len[i]);
 			ckb_mark_add(&marks[i], data[i], len[i]);
 		}
-		if (count == 2)
-			ckc_sha256_add_pair(sha, data, len);
-		else
-			ckc_sha256_add(&sha[0], data[0], len[0]);
+		ckc_sha256_add_each(sha, data, len, count);
 	}
 	for (uint32_t i = 0; i < count; i++) {
 		ckb_mark_end(&marks[i], todo[i]->chunk->mark);
@@ -94,7 +93,6 @@ uint32_t ckw_look(struct ckpt_save *s, const struct ckw_todo *todo,
 	for (uint32_t i = 0; i < count; i++)
 		if (!unchanged(s, &todo[i]))
 			out_changed[n++] = &todo[i];
-	for (uint32_t i = 0; i < n; i += 2)
-		take_in(s->writer->seed, out_changed + i, i + 1 < n ? 2 : 1);
+	take_in(s->writer->seed, out_changed, n);
 	return n;
 }

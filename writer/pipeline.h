@@ -108,9 +108,9 @@ void ckw_pool_fail(struct ckpt_writer *w, struct ckw_progress *p,
 bool ckw_pool_failed(struct ckpt_save *s, struct ckpt_err *err);
 /* A caller waits for @phase: what it needs comes first. */
 void ckw_pool_want(struct ckpt_save *s, enum ckpt_phase phase, bool yes);
-/* The thread writes, and takes no processor. */
-void ckw_pool_writing(struct ckw_worker *k, bool yes);
-/* Do so many writes wait that the disk is what all wait for? */
+/* The thread begins to write @bytes, and takes no processor; or ends. */
+void ckw_pool_writing(struct ckw_worker *k, bool yes, uint64_t bytes);
+/* Does so much wait to be written that the disk is what all wait for? */
 bool ckw_pool_disk_behind(struct ckw_worker *k);
 
 /* ---- capture.c: chunks out of the caller's hands ---- */

@@ -7,10 +7,10 @@
  *
  * Every thread does both. At most `threads` of them compute at once; the others
  * are in a write, which takes no processor, so the disk has several writes to
- * do while tiles are hashed. A thread looks for work in this order: capture,
- * when a caller waits for it or the disk has enough to do; store; capture. So a
- * caller that waits is stopped for a copy only, one that computes meanwhile
- * loses nothing, and the disk is never idle for want of hashed tiles.
+ * do while tiles are hashed. A thread captures while a caller waits for that,
+ * the disk has enough to do, or there are too few tiles to hash side by side;
+ * else it stores. So a caller that waits is stopped for a copy only, one that
+ * computes meanwhile loses nothing, and the disk is not idle for want of tiles.
  *
  * Chunks of a save are stored when all saves before it are over: one that
  * repeats its predecessor finds it published. Its capture begins before that,
@@ -28,7 +28,8 @@
 
 #define WRITERS 12u /* threads beside those that compute */
 #define BEHIND 8u  /* writes under way: the disk is what all wait for */
-#define WRITE_BYTES (1u << 20) /* of one write, when there are so many */
+#define BEHIND_LARGE 3u /* as much as so many of the largest, likewise */
+#define WRITE_BYTES (16u << 20) /* of one write, when there are so many */
 #define COPY_BYTES (1u << 20)  /* copied between two looks at the lists */
 #define COPY_SLABS 16u
 #define READERS 4u /* of sources that many may read */
@@ -41,7 +42,8 @@ struct ckw_pool {
 	uint32_t worker_count, threads;
 	uint32_t computing, writing, idle;
 	uint32_t reading;        /* sources that many may read */
-	uint64_t write_bytes;
+	uint64_t write_bytes;    /* of what is hashed together, and written */
+	uint64_t writing_bytes;  /* of writes under way */
 	void *windows;           /* spare ones */
 	bool no_room;            /* the ring had none when last asked */
 	bool stop;
@@ -248,7 +250,7 @@ static size_t take_part(struct ckw_progress *p, struct part *out)
 	return slab->bytes / slab->count * out->count;
 }
 
-/* Enough to be hashed in pairs and written in one large call; less near the
+/* Enough to be hashed side by side and written in one large call; less near the
  * end, where each thread had better have some. */
 static bool more_of_it(const struct ckw_pool *pool,
 		       const struct ckw_progress *p, const struct job *j,
@@ -288,6 +290,12 @@ static bool caller_waits(const struct ckw_pool *pool)
 	return false;
 }
 
+static bool disk_behind(const struct ckw_pool *pool)
+{
+	return pool->writing >= BEHIND ||
+	       pool->writing_bytes >= BEHIND_LARGE * pool->write_bytes;
+}
+
 /* Has the disk enough to do, so that captures may come before stores? Who waits
  * for all to be durable gains by every byte that is written early. */
 static bool enough_writes(const struct ckw_pool *pool)
@@ -295,7 +303,25 @@ static bool enough_writes(const struct ckw_pool *pool)
 	const struct ckpt_save *front = pool->writer->first;
 	bool waits = front && front->wanted[CKPT_DURABLE - 1] > 0;
 
-	return pool->writing >= (waits ? BEHIND : 2);
+	return waits ? disk_behind(pool) : pool->writing >= 2;
+}
+
+/* Are there so many tiles to store that more could not be hashed together? */
+static bool has_batch(const struct ckw_pool *pool)
+{
+	const struct ckpt_save *front = pool->writer->first;
+	const struct ckw_slab *slab = front && front->run ? front->run->queue
+							  : NULL;
+	uint64_t bytes = 0;
+	uint32_t count = 0;
+
+	for (; slab && count < CKC_PUT_MAX; slab = slab->behind) {
+		count += slab->count - slab->taken;
+		bytes += slab->bytes;
+		if (bytes >= pool->write_bytes)
+			return true;
+	}
+	return count >= CKC_PUT_MAX;
 }
 
 static bool find_job(struct ckw_pool *pool, struct job *out)
@@ -306,9 +332,10 @@ static bool find_job(struct ckw_pool *pool, struct job *out)
 	if (is_busy(pool) ||
 	    (!waited && ckw_share_spent(pool->writer, &until)))
 		return false;
-	if ((waited || enough_writes(pool)) && find_capture(pool, out))
+	if ((waited || enough_writes(pool) || !has_batch(pool)) &&
+	    find_capture(pool, out))
 		return true;
-	return find_store(pool, out) || find_capture(pool, out);
+	return find_store(pool, out);
 }
 
 /* ---- doing it ---- */
@@ -434,7 +461,7 @@ static void *work(void *arg)
 	struct ckw_worker *k = arg;
 	struct ckw_pool *pool = k->pool;
 	pthread_mutex_t *lock = &pool->writer->lock;
-	struct job j;
+	struct job j = { .save = NULL };
 
 	ckw_share_begin(pool->writer);
 	pthread_mutex_lock(lock);
@@ -467,13 +494,14 @@ static void *work(void *arg)
 	return NULL;
 }
 
-void ckw_pool_writing(struct ckw_worker *k, bool yes)
+void ckw_pool_writing(struct ckw_worker *k, bool yes, uint64_t bytes)
 {
 	struct ckw_pool *pool = k->pool;
 
 	pthread_mutex_lock(&pool->writer->lock);
 	pool->computing += yes ? -1u : 1u;
 	pool->writing += yes ? 1u : -1u;
+	pool->writing_bytes += yes ? bytes : -bytes;
 	if (yes)
 		call_one(pool);
 	pthread_mutex_unlock(&pool->writer->lock);
@@ -484,7 +512,7 @@ bool ckw_pool_disk_behind(struct ckw_worker *k)
 	struct ckw_pool *pool = k->pool;
 
 	pthread_mutex_lock(&pool->writer->lock);
-	bool behind = pool->writing >= BEHIND;
+	bool behind = disk_behind(pool);
 
 	pthread_mutex_unlock(&pool->writer->lock);
 	return behind;
@@ -648,8 +676,11 @@ int ckw_pool_new(struct ckpt_writer *w, struct ckpt_err *err)
 		return ckb_err_nomem(err);
 	pool->writer = w;
 	pool->threads = w->opts.threads;
-	/* the last of a pack passes its end by as much */
-	pool->write_bytes = ckb_min_u64(WRITE_BYTES, w->opts.pack_bytes / 16);
+	/* the last of a pack passes its end by as much; and there shall be
+	 * staging for one of each thread */
+	pool->write_bytes = ckb_min_u64(
+		ckb_min_u64(WRITE_BYTES, w->opts.pack_bytes / 16),
+		w->opts.staging_bytes / (pool->threads + WRITERS));
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&pool->work, &attr);

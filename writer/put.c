@@ -43,13 +43,13 @@ static int publish_pack(struct ckpt_save *s, struct ckw_worker *k,
 			struct ckw_pack *p, struct ckpt_err *err)
 {
 	if (k)
-		ckw_pool_writing(k, true);
+		ckw_pool_writing(k, true, 0);
 	pthread_mutex_lock(&s->publish_lock);
 	int rc = cks_stage_publish(s->stage, p->w, err);
 
 	pthread_mutex_unlock(&s->publish_lock);
 	if (k)
-		ckw_pool_writing(k, false);
+		ckw_pool_writing(k, false, 0);
 	free(p);
 	return rc;
 }
@@ -183,12 +183,12 @@ static int code_batch(struct ckw_worker *k, const struct ckpt_save *s,
 
 static int write_batch(struct ckw_worker *k, struct ckpt_save *s,
 		       struct ckw_pack *pack, struct batch *b,
-		       struct ckpt_err *err)
+		       uint64_t bytes, struct ckpt_err *err)
 {
-	ckw_pool_writing(k, true);
+	ckw_pool_writing(k, true, bytes);
 	int rc = ckc_pack_put(pack->w, CKF_RECORD_CHUNK, b->puts, b->count,
 			  k->head, err);
-	ckw_pool_writing(k, false);
+	ckw_pool_writing(k, false, bytes);
 	for (uint32_t i = 0; i < b->count && rc == 0; i++) {
 		const struct ckc_place *at = &b->puts[i].place;
 		struct ckq_place place = {
@@ -222,7 +222,7 @@ static int put_batch(struct ckw_worker *k, struct ckpt_save *s,
 	if (!pack)
 		return rc;
 	if (rc == 0)
-		rc = write_batch(k, s, pack, b, err);
+		rc = write_batch(k, s, pack, b, bytes, err);
 	int last = pack_put(s, k, pack, rc == 0 ? err : NULL);
 
 	return rc < 0 ? rc : last;

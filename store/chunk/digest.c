@@ -5,8 +5,8 @@
  *
  * The older calls are taken on purpose: unlike EVP's they allocate nothing, so
  * that a hash cannot fail for want of memory in the middle of a save. A running
- * hash belongs to one thread. Two messages at once, for which OpenSSL has no
- * call, are sha256_pair.c's; it works on OpenSSL's state.
+ * hash belongs to one thread. Several messages at once, for which OpenSSL has
+ * no call, are sha256_pair.c's and sha256_lanes.c's, on OpenSSL's state.
  */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "chunk/digest.h"
@@ -18,7 +18,11 @@
 #include <cpuid.h>
 #endif
 
+#include "base/check.h"
+#include "chunk/sha256_lanes.h"
 #include "chunk/sha256_pair.h"
+
+#define LANES_PAY 10u /* so many messages: fewer are quicker two by two */
 
 _Static_assert(sizeof(SHA256_CTX) <= sizeof(struct ckc_sha256), "it fits");
 
@@ -70,41 +74,103 @@ static bool has_sha(void)
 	return is == 2;
 }
 
-/* The first blocks of both, as many as they have alike. Returns their bytes. */
-static size_t add_blocks(struct ckc_sha256 h[2], const void *const data[2],
-			 const size_t len[2])
+static bool has_lanes(void)
 {
-	size_t blocks = ckb_min_u64(len[0], len[1]) / SHA256_CBLOCK;
-	const uint8_t *from[2] = { data[0], data[1] };
+	return __builtin_cpu_supports("avx512f") &&
+	       __builtin_cpu_supports("avx512bw");
+}
+
+static void count_blocks(SHA256_CTX *c, size_t blocks)
+{
+	uint64_t bits = ((uint64_t)c->Nh << 32 | c->Nl) +
+			(uint64_t)blocks * SHA256_CBLOCK * 8;
+
+	c->Nl = (SHA_LONG)bits;
+	c->Nh = (SHA_LONG)(bits >> 32);
+}
+
+/* Blocks of those that have most of them, if they fill enough lanes. @done: the
+ * bytes of each that were taken in. */
+static void add_lanes(struct ckc_sha256 *h, const void *const *data,
+		      const size_t *len, uint32_t count, size_t *done)
+{
+	uint32_t words[8][CKC_SHA256_LANES] = { 0 }, lane[CKC_SHA256_LANES];
+	const uint8_t *from[CKC_SHA256_LANES];
+	size_t most = 0;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		most = len[i] / SHA256_CBLOCK > most ? len[i] / SHA256_CBLOCK
+						     : most;
+	for (uint32_t i = 0; i < count; i++)
+		if (len[i] / SHA256_CBLOCK == most)
+			lane[n++] = i;
+	if (n < LANES_PAY || most == 0)
+		return;
+	for (uint32_t l = 0; l < CKC_SHA256_LANES; l++) {
+		uint32_t i = lane[l < n ? l : 0]; /* the others idle */
+
+		from[l] = data[i];
+		for (int k = 0; k < 8; k++)
+			words[k][l] = ctx(&h[i])->h[k];
+	}
+	ckc_sha256_lanes_blocks(words, from, most, CKC_AHEAD_BYTES);
+	for (uint32_t l = 0; l < n; l++) {
+		SHA256_CTX *c = ctx(&h[lane[l]]);
+
+		for (int k = 0; k < 8; k++)
+			c->h[k] = words[k][l];
+		count_blocks(c, most);
+		done[lane[l]] = most * SHA256_CBLOCK;
+	}
+}
+
+/* Blocks of two, as many as both have. */
+static void add_pair(struct ckc_sha256 *h, const void *const *data,
+		     const size_t *len, size_t *done)
+{
+	size_t left = ckb_min_u64(len[0] - done[0], len[1] - done[1]);
+	size_t blocks = left / SHA256_CBLOCK;
+	const uint8_t *from[2];
 	uint32_t words[2][8];
 
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++) {
+		from[i] = (const uint8_t *)data[i] + done[i];
 		memcpy(words[i], ctx(&h[i])->h, sizeof(words[i]));
+	}
 	ckc_sha256_pair_blocks(words, from, blocks, CKC_AHEAD_BYTES);
 	for (int i = 0; i < 2; i++) {
-		SHA256_CTX *c = ctx(&h[i]);
-		uint64_t bits = ((uint64_t)c->Nh << 32 | c->Nl) +
-				(uint64_t)blocks * SHA256_CBLOCK * 8;
-
-		memcpy(c->h, words[i], sizeof(words[i]));
-		c->Nl = (SHA_LONG)bits;
-		c->Nh = (SHA_LONG)(bits >> 32);
+		memcpy(ctx(&h[i])->h, words[i], sizeof(words[i]));
+		count_blocks(ctx(&h[i]), blocks);
+		done[i] += blocks * SHA256_CBLOCK;
 	}
-	return blocks * SHA256_CBLOCK;
+}
+
+/* Have all had whole blocks? */
+static bool at_block(struct ckc_sha256 *h, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (ctx(&h[i])->num != 0)
+			return false;
+	return true;
 }
 #endif
 
-void ckc_sha256_add_pair(struct ckc_sha256 h[2], const void *const data[2],
-			 const size_t len[2])
+void ckc_sha256_add_each(struct ckc_sha256 *h, const void *const *data,
+			 const size_t *len, uint32_t count)
 {
-	size_t done = 0;
+	size_t done[CKC_SHA256_LANES] = { 0 };
 
+	CKB_REQUIRE(count <= CKC_SHA256_LANES);
 #ifdef __x86_64__
-	if (ctx(&h[0])->num == 0 && ctx(&h[1])->num == 0 &&
-	    has_sha())
-		done = add_blocks(h, data, len);
+	if (count >= 2 && at_block(h, count)) {
+		if (count >= LANES_PAY && has_lanes())
+			add_lanes(h, data, len, count, done);
+		for (uint32_t i = 0; i + 1 < count && has_sha(); i += 2)
+			add_pair(h + i, data + i, len + i, done + i);
+	}
 #endif
-	for (int i = 0; i < 2; i++)
-		ckc_sha256_add(&h[i], (const uint8_t *)data[i] + done,
-			       len[i] - done);
+	for (uint32_t i = 0; i < count; i++)
+		ckc_sha256_add(&h[i], (const uint8_t *)data[i] + done[i],
+			       len[i] - done[i]);
 }

@@ -51,8 +51,9 @@ struct ckc_put {
  * large and aligned likewise are then written from where they lie, in one call,
  * behind the others. NULL: all is copied. After any failure the pack is
  * poisoned (S5): every later call, and the seal, fails the same way. */
-#define CKC_PUT_MAX 8u
-#define CKC_HEAD_BYTES (128u << 10)
+#define CKC_PUT_MAX 16u
+/* of each: a block that was begun, a gap and a header */
+#define CKC_HEAD_BYTES ((3 * CKC_PUT_MAX + 1) * CKB_PAYLOAD_ALIGN)
 CKB_MUST int ckc_pack_put(struct ckc_pack_writer *w, enum ckf_record_kind kind,
 			  struct ckc_put *puts, uint32_t count, uint8_t *head,
 			  struct ckpt_err *err);

@@ -110,7 +110,7 @@ static void packs_are_written_no_faster(void **state)
 
 /* ---- waiting for the limit ---- */
 
-/* Until three threads wait in writes: at a byte a second it stays so. */
+/* Until three writes or more wait: at a byte a second it stays so. */
 static void await_behind(struct ckpt_writer *w)
 {
 	struct ckw_worker any = { .pool = w->pool };
@@ -124,15 +124,16 @@ static void behind(void *ctx)
 	await_behind(ctx);
 }
 
-/* A started save of 16 MiB of new bytes. */
+/* A started save of new bytes: more than three writes of them. */
+#define SLOW_LEN (64 * MIB)
 static struct ckpt_save *started(struct ckpt_writer *w, struct watch *source)
 {
 	struct ckpt_err err = { 0 };
-	uint8_t *data = fix_bytes(16 * MIB, 3);
+	uint8_t *data = fix_bytes(SLOW_LEN, 3);
 	uint32_t item;
 	struct ckpt_save *s = fix_begin(w, "slow", false, &item);
 
-	fix_tensor(s, item, "w", CKPT_U8, SHAPE(1, 16 * MIB), data, 16 * MIB);
+	fix_tensor(s, item, "w", CKPT_U8, SHAPE(1, SLOW_LEN), data, SLOW_LEN);
 	free(data);
 	if (source) {
 		struct ckpt_tensor_desc d = fix_desc("last", CKPT_U8,

@@ -55,28 +55,35 @@ static void expect_twice(struct ckc_sha256 *h, const void *data, size_t len)
 }
 
 /* The oracle is OpenSSL's, message by message. */
-static void two_at_once_are_each_their_own(void **state)
+static void several_at_once_are_each_their_own(void **state)
 {
 	static const size_t lengths[] = { 0, 1, 55, 56, 63, 64, 65, 127, 128,
 					  4096, 70001 };
-	static uint8_t bytes[2][70001 + 1];
+	static uint8_t bytes[CKC_SHA256_LANES][70001 + 1];
+	const size_t kinds = CKB_ARRAY_LEN(lengths);
 
 	(void)state;
-	for (size_t i = 0; i < 2 * sizeof(bytes[0]); i++)
-		bytes[i & 1][i / 2] = (uint8_t)(i * 2654435761u >> 13);
-	for (size_t i = 0; i < CKB_ARRAY_LEN(lengths); i++)
-		for (size_t j = 0; j < CKB_ARRAY_LEN(lengths); j++) {
-			const void *data[2] = { bytes[0] + 1, bytes[1] };
-			size_t len[2] = { lengths[i], lengths[j] };
-			struct ckc_sha256 h[2];
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i % CKC_SHA256_LANES][i / CKC_SHA256_LANES] =
+			(uint8_t)(i * 2654435761u >> 13);
+	/* all as long as each other but the first @odd of them */
+	for (uint32_t n = 1; n <= CKC_SHA256_LANES; n++)
+		for (size_t k = 0; k < kinds * kinds; k++) {
+			const void *data[CKC_SHA256_LANES];
+			size_t len[CKC_SHA256_LANES], odd = k % 4;
+			struct ckc_sha256 h[CKC_SHA256_LANES];
 
-			for (int k = 0; k < 2; k++)
-				ckc_sha256_init(&h[k]);
+			for (uint32_t i = 0; i < n; i++) {
+				data[i] = bytes[i] + i % 2;
+				len[i] = lengths[i < odd ? k / kinds
+							 : k % kinds];
+				ckc_sha256_init(&h[i]);
+			}
 			/* with what is left of a block, and without */
-			ckc_sha256_add_pair(h, data, len);
-			ckc_sha256_add_pair(h, data, len);
-			for (int k = 0; k < 2; k++)
-				expect_twice(&h[k], data[k], len[k]);
+			ckc_sha256_add_each(h, data, len, n);
+			ckc_sha256_add_each(h, data, len, n);
+			for (uint32_t i = 0; i < n; i++)
+				expect_twice(&h[i], data[i], len[i]);
 		}
 }
 
@@ -130,7 +137,7 @@ int main(void)
 		cmocka_unit_test(threads_hash_at_once),
 		cmocka_unit_test(published_examples_hold_whole),
 		cmocka_unit_test(published_examples_hold_in_pieces),
-		cmocka_unit_test(two_at_once_are_each_their_own),
+		cmocka_unit_test(several_at_once_are_each_their_own),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

