@@ -116,6 +116,8 @@ static int run(struct ckpt_save *s, struct ckpt_err *err)
 {
 	int rc = ckw_order(s, true, err);
 
+	if (rc == 0) /* which opens the index: not while the caller waits */
+		rc = cks_find_new(s->writer->store, s->stage, &s->find, err);
 	if (rc == 0)
 		rc = ckw_plan(s, err);
 	if (rc == 0) {

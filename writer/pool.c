@@ -303,7 +303,7 @@ static bool enough_writes(const struct ckw_pool *pool)
 	const struct ckpt_save *front = pool->writer->first;
 	bool waits = front && front->wanted[CKPT_DURABLE - 1] > 0;
 
-	return waits ? disk_behind(pool) : pool->writing >= 2;
+	return waits ? disk_behind(pool) : pool->writing > 0;
 }
 
 /* Are there so many tiles to store that more could not be hashed together? */

@@ -188,9 +188,9 @@ static int begin(struct ckpt_save *s, const struct ckpt_save_desc *d,
 	    !ckw_copy_text(&s->metrics, d->metrics) ||
 	    !ckw_copy_text(&s->program, d->program ? d->program : PROGRAM))
 		return ckb_err_nomem(err);
-	rc = cks_stage_open(store, s->name, d->attempt ? d->attempt : attempt,
-			    &s->stage, err);
-	return rc == 0 ? cks_find_new(store, s->stage, &s->find, err) : rc;
+	return cks_stage_open(store, s->name,
+			      d->attempt ? d->attempt : attempt, &s->stage,
+			      err);
 }
 
 static void init_clocked(pthread_cond_t *cond)

@@ -22,7 +22,10 @@
 #include "chunk/sha256_lanes.h"
 #include "chunk/sha256_pair.h"
 
-#define LANES_PAY 10u /* so many messages: fewer are quicker two by two */
+/* From so many messages on lanes pay: fewer are quicker two by two, or, without
+ * SHA's instructions, one by one. */
+#define LANES_PAY 10u
+#define LANES_PAY_PLAIN 2u
 
 _Static_assert(sizeof(SHA256_CTX) <= sizeof(struct ckc_sha256), "it fits");
 
@@ -105,7 +108,7 @@ static void add_lanes(struct ckc_sha256 *h, const void *const *data,
 	for (uint32_t i = 0; i < count; i++)
 		if (len[i] / SHA256_CBLOCK == most)
 			lane[n++] = i;
-	if (n < LANES_PAY || most == 0)
+	if (n < (has_sha() ? LANES_PAY : LANES_PAY_PLAIN) || most == 0)
 		return;
 	for (uint32_t l = 0; l < CKC_SHA256_LANES; l++) {
 		uint32_t i = lane[l < n ? l : 0]; /* the others idle */
@@ -164,7 +167,7 @@ void ckc_sha256_add_each(struct ckc_sha256 *h, const void *const *data,
 	CKB_REQUIRE(count <= CKC_SHA256_LANES);
 #ifdef __x86_64__
 	if (count >= 2 && at_block(h, count)) {
-		if (count >= LANES_PAY && has_lanes())
+		if (has_lanes())
 			add_lanes(h, data, len, count, done);
 		for (uint32_t i = 0; i + 1 < count && has_sha(); i += 2)
 			add_pair(h + i, data + i, len + i, done + i);
