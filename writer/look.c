@@ -73,6 +73,8 @@ static void take_in(uint64_t seed, const struct ckw_todo *const *todo,
 
 			len[i] = end > at ? end - at : 0;
 			data[i] = d->data + end - len[i];
+			if (len[i] == 0)
+				continue;
 			ckt_stats_add(d->part, d->tensor->dtype, data[i],
 				      len[i]);
 			ckb_mark_add(&marks[i], data[i], len[i]);

@@ -615,7 +615,8 @@ void ckw_pool_want(struct ckpt_save *s, enum ckpt_phase phase, bool yes)
 
 	pthread_mutex_lock(&w->lock);
 	s->wanted[phase - 1] += yes ? 1u : -1u;
-	if (s->run)
+	/* who waits for the end changes the order of work, and makes none */
+	if (s->run && phase == CKPT_CAPTURED)
 		ckw_pool_wake(w);
 	pthread_mutex_unlock(&w->lock);
 }

@@ -85,41 +85,44 @@ static void check(enum ckpt_dtype dtype, ckt_fold_fn fold)
 	assert_same(&want, &got);
 }
 
+static void check_kinds(ckt_fold_fn f16, ckt_fold_fn bf16, ckt_fold_fn f32)
+{
+	check(CKPT_F16, f16);
+	check(CKPT_BF16, bf16);
+	check(CKPT_F32, f32);
+}
+
 static void plain_lanes_are_exact(void **state)
 {
 	(void)state;
-	check(CKPT_F16, ckt_fold_f16);
-	check(CKPT_BF16, ckt_fold_bf16);
-	check(CKPT_F32, ckt_fold_f32);
+	check_kinds(ckt_fold_f16, ckt_fold_bf16, ckt_fold_f32);
 }
 
-static void wide_lanes_are_the_same(void **state)
+static void lanes_of_avx2_are_the_same(void **state)
 {
 	(void)state;
 #ifdef __x86_64__
 	if (ckt_fold_has_wide()) {
-		check(CKPT_F16, ckt_fold_f16_wide);
-		check(CKPT_BF16, ckt_fold_bf16_wide);
-		check(CKPT_F32, ckt_fold_f32_wide);
+		check_kinds(ckt_fold_f16_wide, ckt_fold_bf16_wide,
+			    ckt_fold_f32_wide);
 		return;
 	}
 #endif
-	printf("no AVX2 here: wide lanes are not tested\n");
+	printf("no AVX2 here: its lanes are not tested\n");
 	skip();
 }
 
-static void widest_lanes_are_the_same(void **state)
+static void lanes_of_avx512_are_the_same(void **state)
 {
 	(void)state;
 #ifdef __x86_64__
 	if (ckt_fold_has_512()) {
-		check(CKPT_F16, ckt_fold_f16_512);
-		check(CKPT_BF16, ckt_fold_bf16_512);
-		check(CKPT_F32, ckt_fold_f32_512);
+		check_kinds(ckt_fold_f16_512, ckt_fold_bf16_512,
+			    ckt_fold_f32_512);
 		return;
 	}
 #endif
-	printf("no AVX-512 here: the widest lanes are not tested\n");
+	printf("no AVX-512 here: its lanes are not tested\n");
 	skip();
 }
 
@@ -127,8 +130,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(plain_lanes_are_exact),
-		cmocka_unit_test(wide_lanes_are_the_same),
-		cmocka_unit_test(widest_lanes_are_the_same),
+		cmocka_unit_test(lanes_of_avx2_are_the_same),
+		cmocka_unit_test(lanes_of_avx512_are_the_same),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

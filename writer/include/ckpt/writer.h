@@ -420,6 +420,10 @@ enum ckpt_phase {
  * Wait for @phase. The same answer again when it is asked again: a failure is
  * told by every later wait, of either phase.
  *
+ * Who waits for CKPT_CAPTURED has copies made before anything else; who waits
+ * for CKPT_DURABLE alone has bytes written as they are copied, so CKPT_CAPTURED
+ * comes later then.
+ *
  * Blocks:      until @phase is reached or the save is over. When it fails,
  *              that is when nothing of the caller's is in use any more; when
  *              another thread aborts it, at once.
