@@ -29,7 +29,7 @@
 #define WRITERS 12u /* threads beside those that compute */
 #define BEHIND 8u  /* writes under way: the disk is what all wait for */
 #define BEHIND_LARGE 3u /* as much as so many of the largest, likewise */
-#define WRITE_BYTES (16u << 20) /* of one write, when there are so many */
+#define WRITE_BYTES (32u << 20) /* of one write, when there are so many */
 #define COPY_BYTES (1u << 20)  /* copied between two looks at the lists */
 #define COPY_SLABS 16u
 #define READERS 4u /* of sources that many may read */
@@ -677,11 +677,12 @@ int ckw_pool_new(struct ckpt_writer *w, struct ckpt_err *err)
 		return ckb_err_nomem(err);
 	pool->writer = w;
 	pool->threads = w->opts.threads;
-	/* the last of a pack passes its end by as much; and there shall be
-	 * staging for one of each thread */
+	/* the last of a pack passes its end by as much; and staging holds so
+	 * many writes that the disk is behind, with what the other threads
+	 * compute: larger ones fill more lanes of a hash */
 	pool->write_bytes = ckb_min_u64(
 		ckb_min_u64(WRITE_BYTES, w->opts.pack_bytes / 16),
-		w->opts.staging_bytes / (pool->threads + WRITERS));
+		w->opts.staging_bytes / (pool->threads - 1 + BEHIND));
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&pool->work, &attr);
