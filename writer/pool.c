@@ -306,19 +306,22 @@ static bool enough_writes(const struct ckw_pool *pool)
 	return waits ? disk_behind(pool) : pool->writing > 0;
 }
 
-/* Are there so many tiles to store that more could not be hashed together? */
+/* Are there so many tiles to store that more could not be hashed together? The
+ * first of a save are fewer: the disk has nothing to do. */
 static bool has_batch(const struct ckw_pool *pool)
 {
 	const struct ckpt_save *front = pool->writer->first;
 	const struct ckw_slab *slab = front && front->run ? front->run->queue
 							  : NULL;
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, enough = pool->write_bytes;
 	uint32_t count = 0;
 
+	if (slab && pool->writing == 0 && atomic_load(&front->written) == 0)
+		enough /= 4;
 	for (; slab && count < CKC_PUT_MAX; slab = slab->behind) {
 		count += slab->count - slab->taken;
 		bytes += slab->bytes;
-		if (bytes >= pool->write_bytes)
+		if (bytes >= enough)
 			return true;
 	}
 	return count >= CKC_PUT_MAX;
@@ -677,12 +680,13 @@ int ckw_pool_new(struct ckpt_writer *w, struct ckpt_err *err)
 		return ckb_err_nomem(err);
 	pool->writer = w;
 	pool->threads = w->opts.threads;
-	/* the last of a pack passes its end by as much; and staging holds so
-	 * many writes that the disk is behind, with what the other threads
-	 * compute: larger ones fill more lanes of a hash */
+	/* the last of a pack passes its end by as much; and staging holds
+	 * enough of them to keep the disk behind, and two for each thread */
 	pool->write_bytes = ckb_min_u64(
 		ckb_min_u64(WRITE_BYTES, w->opts.pack_bytes / 16),
-		w->opts.staging_bytes / (pool->threads - 1 + BEHIND));
+		w->opts.staging_bytes / (2 * pool->threads < BEHIND
+						 ? BEHIND
+						 : 2 * pool->threads));
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&pool->work, &attr);
