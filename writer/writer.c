@@ -109,6 +109,15 @@ static uint32_t threads_auto(void)
 	return n < CKB_WRITER_THREADS_AUTO ? n : CKB_WRITER_THREADS_AUTO;
 }
 
+static size_t staging_auto(uint32_t threads)
+{
+	uint64_t bytes = threads * CKB_STAGING_THREAD_BYTES;
+
+	if (bytes < CKB_STAGING_LEAST_BYTES)
+		bytes = CKB_STAGING_LEAST_BYTES;
+	return ckb_min_u64(bytes, CKB_STAGING_MOST_BYTES);
+}
+
 /* File systems on which direct writes were measured to win (HACKING.md). */
 static bool prefers_direct(const struct ckpt_writer *w)
 {
@@ -160,13 +169,13 @@ int ckpt_writer_open(struct ckpt_store *store,
 	w->store = store;
 	if (opts)
 		w->opts = *opts;
+	if (w->opts.threads == 0)
+		w->opts.threads = threads_auto();
 	if (w->opts.staging_bytes == 0)
-		w->opts.staging_bytes = CKB_STAGING_BYTES;
+		w->opts.staging_bytes = staging_auto(w->opts.threads);
 	/* two of the largest tiles, and what is around them */
 	if (w->opts.staging_bytes < CKB_STAGING_MIN_BYTES)
 		w->opts.staging_bytes = CKB_STAGING_MIN_BYTES;
-	if (w->opts.threads == 0)
-		w->opts.threads = threads_auto();
 	if (w->opts.zstd_level == 0)
 		w->opts.zstd_level = 1;
 	if (w->opts.pack_bytes == 0)

@@ -8,6 +8,8 @@
 #include "base/limits.h"
 #include "cli/json.h"
 
+#define STAGING_BYTES (128u << 20) /* told in ckptfs-import(1) */
+
 struct import {
 	struct ckpt_writer_opts writer;
 	struct ckpt_import_opts opts;
@@ -241,7 +243,8 @@ static int run_import(struct cli *cli, int argc, char **argv)
 {
 	struct import m = {
 		.writer = { .size = sizeof(m.writer),
-			    .codec = CKPT_CODEC_AUTO },
+			    .codec = CKPT_CODEC_AUTO,
+			    .staging_bytes = STAGING_BYTES },
 		.opts = { .size = sizeof(m.opts), .on_progress = on_progress,
 			  .on_note = on_note },
 	};

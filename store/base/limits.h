@@ -34,7 +34,9 @@
 #define CKB_ST_HEADER_MAX 100000000u   /* safetensors' own bound */
 #define CKB_JSON_DEPTH_MAX 127         /* serde_json's bound */
 
-#define CKB_STAGING_BYTES (128ull << 20)
+#define CKB_STAGING_THREAD_BYTES (64ull << 20) /* of each, by default, but */
+#define CKB_STAGING_LEAST_BYTES (256ull << 20) /* this at least */
+#define CKB_STAGING_MOST_BYTES (1ull << 30)    /* and this at most */
 #define CKB_STAGING_MIN_BYTES (32ull << 20)
 #define CKB_SERIALISED_MAX (64ull << 30) /* of a save, of unknown size */
 #define CKB_DIRECT_FROM_BYTES (256ull << 20) /* smaller saves: buffered */

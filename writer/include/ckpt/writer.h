@@ -100,7 +100,8 @@ enum ckpt_ionice {
 struct ckpt_writer_opts {
 	size_t size;          /* sizeof(struct ckpt_writer_opts) */
 	size_t staging_bytes; /* memory for bytes in flight, had at open and
-				 never more; 0: 128 MiB; at least 32 MiB.
+				 never more; 0: 64 MiB for each of threads,
+				 from 256 MiB to 1 GiB; at least 32 MiB.
 				 All else of a save is under 64 MiB, but for
 				 what serialises */
 	enum ckpt_codec codec;
