@@ -16,9 +16,8 @@
 
 /* Chunks on their way. In the ring from allocation to its free. */
 struct ckw_slab {
-	struct ckw_slab *next;        /* younger in the ring; free list */
+	struct ckw_slab *prev, *next; /* in the ring; next: free list */
 	size_t off, bytes;            /* in the ring */
-	bool over;                    /* freed, but older ones are not */
 	uint8_t *data;
 	struct ckpt_save *save;
 	struct ckw_slab *behind;      /* in the queue */
@@ -33,7 +32,9 @@ struct ckw_ring {
 	struct ckw_slab *slabs;       /* slab_count of them */
 	size_t slab_count;
 	struct ckw_slab *idle;        /* free list */
-	struct ckw_slab *oldest, *youngest;
+	struct ckw_slab *first;       /* in use, by their places */
+	struct ckw_slab *near;        /* behind which room is looked for */
+	size_t room;                  /* bytes not in use */
 };
 CKB_MUST int ckw_ring_init(struct ckw_ring *r, size_t bytes, bool touch,
 			   struct ckpt_err *err);

@@ -216,8 +216,8 @@ static bool cut_slabs(struct ckw_pool *pool, struct ckw_progress *p,
 	return true;
 }
 
-/* The ring frees in the order it gave, and slabs of a later save stay in it
- * until the earlier is over: it takes none before that has all it needs. */
+/* Slabs of a later save stay in the ring until the earlier is over: it takes
+ * none before that has all it needs. */
 static bool find_capture(struct ckw_pool *pool, struct job *out)
 {
 	for (struct ckpt_save *s = pool->writer->first; s; s = s->next) {
@@ -726,6 +726,7 @@ void ckw_pool_free(struct ckw_pool *pool)
 	}
 	while (pool->windows)
 		free(ckw_window_take(pool));
+	CKB_INVARIANT(!pool->ring.first); /* every slab came back */
 	ckw_ring_fini(&pool->ring);
 	pthread_cond_destroy(&pool->work);
 	free(pool->workers);

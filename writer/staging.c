@@ -3,13 +3,15 @@
  * staging.c - the ring of slabs that bytes in flight lie in (S9).
  *
  * One mapping, as large as the writer was told and never larger, from which
- * slabs are cut one behind the other. They are freed in any order and had back
- * in the order they were taken: those in work are the oldest, so little is ever
- * held back. Slabs and what lies in them are aligned for direct writes; the
- * mapping is of huge pages where the system has them.
+ * slabs are cut. Room is looked for where some last came back, and on from
+ * there, around the ring: what a tile lay in that had not changed serves the
+ * next one at once, still in the processor's cache, and pages that nobody needs
+ * are never touched. Slabs and what lies in them are aligned for direct writes;
+ * the mapping is of huge pages where the system has them.
  *
- * Invariant: slabs from `oldest` to `youngest` lie in this order, with at most
- * one step back to the start. Lock: the writer's, held by every caller.
+ * Invariant: slabs from `first` lie in the order of their places; `near` is one
+ * of them, or NULL, the start of the mapping. Lock: the writer's, held by every
+ * caller.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -24,6 +26,7 @@ int ckw_ring_init(struct ckw_ring *r, size_t bytes, bool touch,
 
 	*r = (struct ckw_ring){ .bytes = bytes / CKB_PAYLOAD_ALIGN *
 					 CKB_PAYLOAD_ALIGN };
+	r->room = r->bytes;
 	r->slab_count = bytes / CKW_SMALL_BYTES + 16;
 	r->slabs = calloc(r->slab_count, sizeof(*r->slabs));
 	r->base = mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
@@ -52,52 +55,65 @@ void ckw_ring_fini(struct ckw_ring *r)
 	*r = (struct ckw_ring){ .base = NULL };
 }
 
-/* Where @bytes lie free; SIZE_MAX: nowhere. */
-static size_t find_room(const struct ckw_ring *r, size_t bytes)
+static size_t end_of(const struct ckw_slab *slab)
 {
-	if (!r->oldest)
-		return 0;
-	size_t head = r->oldest->off;
-	size_t tail = r->youngest->off + r->youngest->bytes;
+	return slab ? slab->off + slab->bytes : 0;
+}
 
-	if (tail <= head)
-		return head - tail >= bytes ? tail : SIZE_MAX;
-	if (r->bytes - tail >= bytes)
-		return tail;
-	return head >= bytes ? 0 : SIZE_MAX;
+static struct ckw_slab *after(const struct ckw_ring *r,
+			      const struct ckw_slab *slab)
+{
+	return slab ? slab->next : r->first;
+}
+
+static bool has_room(const struct ckw_ring *r, const struct ckw_slab *slab,
+		     size_t bytes)
+{
+	const struct ckw_slab *next = after(r, slab);
+
+	return (next ? next->off : r->bytes) - end_of(slab) >= bytes;
 }
 
 struct ckw_slab *ckw_ring_take(struct ckw_ring *r, size_t bytes)
 {
-	size_t off = find_room(r, bytes);
-	struct ckw_slab *slab = r->idle;
+	struct ckw_slab *slab = r->idle, *at = r->near;
 
 	CKB_INVARIANT(bytes > 0 && bytes <= r->bytes &&
 		      bytes % CKB_PAYLOAD_ALIGN == 0);
-	if (off == SIZE_MAX || !slab)
+	if (bytes > r->room || !slab)
 		return NULL;
+	while (!has_room(r, at, bytes)) {
+		at = after(r, at);
+		if (at == r->near)
+			return NULL;
+	}
 	r->idle = slab->next;
-	*slab = (struct ckw_slab){ .off = off, .bytes = bytes,
-				   .data = r->base + off };
-	if (r->youngest)
-		r->youngest->next = slab;
+	*slab = (struct ckw_slab){ .off = end_of(at), .bytes = bytes,
+				   .data = r->base + end_of(at),
+				   .prev = at, .next = after(r, at) };
+	if (slab->next)
+		slab->next->prev = slab;
+	if (at)
+		at->next = slab;
 	else
-		r->oldest = slab;
-	r->youngest = slab;
+		r->first = slab;
+	r->near = slab;
+	r->room -= bytes;
 	return slab;
 }
 
 void ckw_ring_give(struct ckw_ring *r, struct ckw_slab *slab)
 {
-	slab->over = true;
-	while (r->oldest && r->oldest->over) {
-		slab = r->oldest;
-		r->oldest = slab->next;
-		slab->next = r->idle;
-		r->idle = slab;
-	}
-	if (!r->oldest)
-		r->youngest = NULL;
+	r->near = slab->prev;
+	r->room += slab->bytes;
+	if (slab->next)
+		slab->next->prev = slab->prev;
+	if (slab->prev)
+		slab->prev->next = slab->next;
+	else
+		r->first = slab->next;
+	slab->next = r->idle;
+	r->idle = slab;
 }
 
 size_t ckw_slab_place(size_t at, uint32_t raw_len, size_t *out_at)

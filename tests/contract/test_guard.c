@@ -6,9 +6,8 @@
  * table that fails calls and on a real file system of 64 MiB. After each: the
  * job's memory is as it was and its own again, nothing of the save is listed or
  * staged, no thread and no descriptor is left of it, the next call tells why,
- * once, and the next save, larger than staging, is whole. That one would stand
- * still for ever if a single slab had not come back: the ring gives room in the
- * order it was taken.
+ * once, and the next save, larger than staging, is whole. A slab that did not
+ * come back would end the process when the writer is closed.
  */
 #include "gate.h"
 

@@ -444,7 +444,7 @@ static void a_provider_is_read_by_one_thread_at_a_time(void **state)
 /* ---- failures ---- */
 
 /* Whatever a save had of staging when it failed, the next one has: a slab that
- * was lost would stop it for ever, as it goes around the ring twice. */
+ * was lost would end the process when the writer is closed. */
 static void a_failed_save_leaves_all_staging_to_the_next(void **state)
 {
 	struct slow *t = *state;
